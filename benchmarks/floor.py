@@ -1,0 +1,45 @@
+"""The floor: the same server, the same reading, verification and translation, and no database.
+
+Nothing that answers a delivery truthfully can be faster in this process.
+"""
+
+from datetime import UTC, datetime
+from typing import Final
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.urls import path
+from django.views.decorators.csrf import csrf_exempt
+
+from payments import conf, gateways, intake, replies, views
+from payments.gateways import base
+
+ENDPOINT: Final = conf.Endpoint(
+    id=1,
+    slug="demo",
+    books=conf.Books(1, "demo"),
+    gateway=gateways.REGISTRY["standard_webhooks"],
+    config=base.EndpointConfig(slug="demo"),
+    default_payee=None,
+    refuses_conflicts=True,
+    secrets=settings.PAYMENTS_SECRETS["DEMO"],
+)
+
+
+@csrf_exempt
+def webhook(request: HttpRequest, slug: str) -> HttpResponse:
+    """Answer what a new claim would."""
+    delivery = base.Delivery(views._headers(request), views._body(request) or b"", datetime.now(UTC))
+    try:
+        job = intake.receive(ENDPOINT, delivery)
+    except base.VerificationFailed:
+        return views._response(replies.problem(400, "The delivery could not be verified"))
+    notice = job.notices[0]
+    return views._response(ENDPOINT.gateway.acknowledge(notice.event_id, "applied"))
+
+
+def ready(request: HttpRequest) -> HttpResponse:
+    return HttpResponse("ready\n")
+
+
+urlpatterns = [path("webhooks/<str:slug>/", webhook), path("readyz", ready)]

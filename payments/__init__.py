@@ -1,0 +1,1 @@
+"""Sekali: gateway webhooks become money in a ledger, exactly once."""

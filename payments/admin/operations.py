@@ -1,0 +1,111 @@
+"""What is owed to the outside world, what checks saw, and what staff did."""
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
+
+from payments.admin import bodies, cells, period
+from payments.admin.readonly import ReadOnlyAdmin
+from payments.admin.search import Column
+from payments.admin.tables import Section
+from payments.models import Finding, OutboxMessage, StaffAction
+
+
+class OpenFindings(admin.SimpleListFilter):
+    """Open findings, unless asked for others."""
+
+    title = _("state")
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return [("open", _("Open")), ("closed", _("Closed")), ("all", _("All"))]
+
+    def value(self) -> str:
+        given = super().value()
+        return given if given in ("closed", "all") else "open"
+
+    def choices(self, changelist: Any) -> Any:
+        for name, label in self.lookup_choices:
+            query = changelist.get_query_string({self.parameter_name: name})
+            yield {"selected": self.value() == name, "query_string": query, "display": label}
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if self.value() == "all" or request.GET.get("q"):
+            return queryset
+        return queryset.filter(closed_at__isnull=self.value() == "open")
+
+
+@admin.register(Finding)
+class FindingAdmin(ReadOnlyAdmin):
+    related = ("endpoint",)
+    list_filter = [OpenFindings]
+    searched = (Column("kind"),)
+    search_help_text = _("A kind of finding, or how it begins")
+    list_display = [
+        "kind",
+        "subject",
+        cells.link_column("endpoint", _("endpoint")),
+        cells.moment_column("opened_at", _("opened")),
+        cells.moment_column("closed_at", _("closed")),
+        "closed_by",
+    ]
+    fields = [
+        "kind",
+        "subject",
+        "endpoint",
+        cells.json_column("detail", _("detail")),
+        cells.moment_column("opened_at", _("opened")),
+        cells.moment_column("closed_at", _("closed")),
+        "closed_by",
+        "close_reason",
+    ]
+
+
+@admin.register(OutboxMessage)
+class OutboxMessageAdmin(ReadOnlyAdmin):
+    related = ("transfer",)
+    left_out = ("body",)
+    searched = (Column("key"),)
+    search_help_text = _("A message's key (webhook-id), or how it begins")
+    list_display = [
+        "key",
+        "destination",
+        "topic",
+        "state",
+        "attempts",
+        cells.moment_column("due_at", _("due")),
+        cells.moment_column("sent_at", _("sent")),
+        cells.link_column("transfer", _("transfer")),
+    ]
+    fields = [
+        "key",
+        "destination",
+        "topic",
+        "state",
+        "attempts",
+        "last_error",
+        "transfer",
+        cells.moment_column("created_at", _("created")),
+        cells.moment_column("due_at", _("due")),
+        cells.moment_column("sent_at", _("sent")),
+    ]
+
+    def sections(self, instance: OutboxMessage) -> list[Section]:
+        return [Section(title=_("What is sent"), text=bodies.shown(instance.body.encode()).text)]
+
+
+@admin.register(StaffAction)
+class StaffActionAdmin(ReadOnlyAdmin):
+    list_filter = [period.by("done_at")]
+    list_display = [cells.moment_column("done_at", _("done")), "actor", "action", "subject", "reason"]
+    fields = [
+        "actor",
+        "action",
+        "subject",
+        "reason",
+        cells.json_column("detail", _("detail")),
+        cells.moment_column("done_at", _("done")),
+    ]

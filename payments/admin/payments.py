@@ -1,0 +1,137 @@
+"""Payments, and what is known about them: registrations, corrections, disputes."""
+
+from django.contrib import admin
+from django.utils.translation import gettext_lazy as _
+
+from payments.admin import cells, payment_page
+from payments.admin.readonly import ReadOnlyAdmin
+from payments.admin.search import Column
+from payments.admin.tables import Section
+from payments.models import Correction, Dispute, Payment, Registration
+
+
+@admin.register(Payment)
+class PaymentAdmin(ReadOnlyAdmin):
+    related = ("endpoint", "payee_account")
+    searched = (
+        Column("reference", endpoint="endpoint_id"),
+        Column("merchant_reference", endpoint="endpoint_id"),
+    )
+    search_help_text = _("The gateway's or the merchant's reference, or how it begins")
+    list_display = [
+        "reference",
+        cells.link_column("endpoint", _("endpoint")),
+        "merchant_reference",
+        "status",
+        cells.amount_column("captured", _("captured")),
+        cells.amount_column("refunded", _("refunded")),
+        cells.amount_column("disputed", _("disputed")),
+        "payee",
+        cells.moment_column("first_seen_at", _("first seen")),
+    ]
+    fields = [
+        "reference",
+        "endpoint",
+        "merchant_reference",
+        "status",
+        "payee",
+        cells.column(_("payee's account"), payment_page.where_its_money_is),
+        *(
+            cells.amount_column(name, label)
+            for name, label in (
+                ("authorized", _("authorized")),
+                ("captured", _("captured")),
+                ("refunded", _("refunded")),
+                ("disputed", _("disputed")),
+                ("fees", _("fees")),
+            )
+        ),
+        "other_currencies",
+        cells.moment_column("first_seen_at", _("first seen")),
+    ]
+
+    def sections(self, instance: Payment) -> list[Section]:
+        return payment_page.sections(instance)
+
+
+@admin.register(Registration)
+class RegistrationAdmin(ReadOnlyAdmin):
+    related = ("endpoint",)
+    searched = (Column("merchant_reference", endpoint="endpoint_id"),)
+    search_help_text = _("The merchant's reference, or how it begins")
+    list_display = [
+        "merchant_reference",
+        cells.link_column("endpoint", _("endpoint")),
+        "account",
+        cells.amount_column("amount", _("expected")),
+        cells.moment_column("registered_at", _("registered")),
+    ]
+    fields = [
+        "merchant_reference",
+        "endpoint",
+        "account",
+        cells.amount_column("amount", _("expected")),
+        cells.moment_column("registered_at", _("registered")),
+    ]
+
+    def sections(self, instance: Registration) -> list[Section]:
+        return payment_page.of_registration(instance)
+
+
+@admin.register(Correction)
+class CorrectionAdmin(ReadOnlyAdmin):
+    related = ("payment", "claim")
+    left_out = ("claim__reply_body",)
+    narrowed_by = ("payment__id__exact",)
+    searched = (Column("key"),)
+    search_help_text = _("The business key that it corrects, or how it begins")
+    list_display = [
+        "key",
+        "kind",
+        cells.amount_column("amount", _("amount")),
+        cells.link_column("payment", _("payment")),
+        cells.link_column("claim", _("event")),
+        "source",
+        cells.moment_column("occurred_at", _("occurred")),
+    ]
+    fields = [
+        "key",
+        "kind",
+        cells.amount_column("amount", _("amount")),
+        "payment",
+        "claim",
+        "source",
+        cells.moment_column("occurred_at", _("occurred")),
+        cells.moment_column("recorded_at", _("recorded")),
+    ]
+
+    def sections(self, instance: Correction) -> list[Section]:
+        return payment_page.of_correction(instance)
+
+
+@admin.register(Dispute)
+class DisputeAdmin(ReadOnlyAdmin):
+    related = ("endpoint", "payment")
+    narrowed_by = ("payment__id__exact",)
+    searched = (Column("reference", endpoint="endpoint_id"),)
+    search_help_text = _("The gateway's reference of the dispute, or how it begins")
+    list_display = [
+        "reference",
+        cells.link_column("endpoint", _("endpoint")),
+        cells.link_column("payment", _("payment")),
+        "outcome",
+        cells.amount_column("withdrawn", _("withdrawn"), currency="payment.currency"),
+        cells.amount_column("returned", _("returned"), currency="payment.currency"),
+        cells.amount_column("lost", _("lost"), currency="payment.currency"),
+        cells.moment_column("opened_at", _("opened")),
+    ]
+    fields = [
+        "reference",
+        "endpoint",
+        "payment",
+        "outcome",
+        cells.amount_column("withdrawn", _("withdrawn"), currency="payment.currency"),
+        cells.amount_column("returned", _("returned"), currency="payment.currency"),
+        cells.amount_column("lost", _("lost"), currency="payment.currency"),
+        cells.moment_column("opened_at", _("opened")),
+    ]

@@ -1,0 +1,124 @@
+"""How the rows of a model look in the tables on other objects' pages: heading, and what stands below it."""
+
+from typing import Any, Final
+
+from django.utils.translation import gettext as _now
+from django.utils.translation import gettext_lazy as _
+
+from payments.admin.cells import EMPTY, Column, Label, amount, link, moment
+from payments.models import Attempt, Entry
+
+Columns = list[tuple[Label, Column]]
+
+
+def duration(attempt: Attempt) -> str:
+    return EMPTY if attempt.duration_ms is None else f"{attempt.duration_ms:.1f} ms"
+
+
+def yes_or_no(value: bool) -> str:
+    return _now("yes") if value else _now("no")
+
+
+def side(entry: Entry, direction: str) -> str:
+    """Return the amount if it stands on this side, as in an accountant's two columns."""
+    return amount(entry.amount, entry.currency) if entry.direction == direction else ""
+
+
+def _event_of(transfer: Any) -> str:
+    return link(transfer.claim)
+
+
+TRANSFERS: Final[Columns] = [
+    (_("Transfer"), link),
+    (_("Kind"), lambda transfer: transfer.kind),
+    (_("Amount"), lambda transfer: amount(transfer.amount, transfer.currency)),
+    (_("Source"), lambda transfer: transfer.get_source_display()),
+    (_("Event"), _event_of),
+    (_("Occurred"), lambda transfer: moment(transfer.occurred_at)),
+    (_("Recorded"), lambda transfer: moment(transfer.recorded_at)),
+]
+
+# As seen from a transfer, a payment or an event.
+ENTRIES: Final[Columns] = [
+    (_("Transfer"), lambda entry: link(entry.transfer)),
+    (_("Line"), lambda entry: link(entry, entry.line)),
+    (_("Account"), lambda entry: link(entry.account)),
+    (_("Debit"), lambda entry: side(entry, Entry.Direction.DEBIT)),
+    (_("Credit"), lambda entry: side(entry, Entry.Direction.CREDIT)),
+]
+
+# As seen from an account.
+ACCOUNT_ENTRIES: Final[Columns] = [
+    (_("Transfer"), lambda entry: link(entry.transfer)),
+    (_("Kind"), lambda entry: entry.transfer.kind),
+    (_("Debit"), lambda entry: side(entry, Entry.Direction.DEBIT)),
+    (_("Credit"), lambda entry: side(entry, Entry.Direction.CREDIT)),
+    (_("Payment"), lambda entry: link(entry.transfer.payment)),
+    (_("Event"), lambda entry: _event_of(entry.transfer)),
+    (_("Recorded"), lambda entry: moment(entry.transfer.recorded_at)),
+]
+
+CONTENTS: Final[Columns] = [
+    (_("Content"), lambda event: link(event, event.get_role_display())),
+    (_("Type"), lambda event: event.event_type),
+    (_("Received"), lambda event: moment(event.received_at)),
+    (_("Note"), lambda event: event.note),
+]
+
+CLAIMS: Final[Columns] = [
+    (_("Event"), link),
+    (_("Type"), lambda claim: claim.event_type),
+    (_("Outcome"), lambda claim: claim.get_outcome_display()),
+    (_("Claimed"), lambda claim: moment(claim.claimed_at)),
+]
+
+ATTEMPTS: Final[Columns] = [
+    (_("Received"), lambda attempt: moment(attempt.received_at)),
+    (_("Answer"), lambda attempt: EMPTY if attempt.status is None else str(attempt.status)),
+    (_("Replayed"), lambda attempt: yes_or_no(attempt.replayed)),
+    (_("Took"), duration),
+]
+
+SIGHTINGS: Final[Columns] = [
+    (_("Source"), lambda sighting: sighting.get_source_display()),
+    (_("Event"), lambda sighting: link(sighting.claim)),
+    (_("Seen"), lambda sighting: moment(sighting.seen_at)),
+]
+
+CORRECTIONS: Final[Columns] = [
+    (_("Corrects"), link),
+    (_("Kind"), lambda correction: correction.kind),
+    (_("Amount"), lambda correction: amount(correction.amount, correction.currency)),
+    (_("Event"), lambda correction: link(correction.claim)),
+    (_("Occurred"), lambda correction: moment(correction.occurred_at)),
+]
+
+PAYMENTS: Final[Columns] = [
+    (_("Payment"), link),
+    (_("Status"), lambda payment: payment.status),
+    (_("Captured"), lambda payment: amount(payment.captured, payment.currency)),
+    (_("Refunded"), lambda payment: amount(payment.refunded, payment.currency)),
+    (_("Payee"), lambda payment: payment.payee or EMPTY),
+]
+
+DISPUTES: Final[Columns] = [
+    (_("Dispute"), link),
+    (_("Withdrawn"), lambda dispute: amount(dispute.withdrawn, dispute.payment.currency)),
+    (_("Returned"), lambda dispute: amount(dispute.returned, dispute.payment.currency)),
+    (_("Lost"), lambda dispute: amount(dispute.lost, dispute.payment.currency)),
+    (_("Outcome"), lambda dispute: dispute.get_outcome_display()),
+    (_("Opened"), lambda dispute: moment(dispute.opened_at)),
+]
+
+REGISTRATIONS: Final[Columns] = [
+    (_("Merchant's reference"), link),
+    (_("Payee"), lambda registration: registration.account),
+    (_("Expected"), lambda registration: amount(registration.amount, registration.currency)),
+    (_("Registered"), lambda registration: moment(registration.registered_at)),
+]
+
+FINDINGS: Final[Columns] = [
+    (_("Finding"), link),
+    (_("Opened"), lambda finding: moment(finding.opened_at)),
+    (_("Closed"), lambda finding: moment(finding.closed_at)),
+]

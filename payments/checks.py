@@ -1,0 +1,1 @@
+"""System checks: what a configuration gets wrong, with what to type."""

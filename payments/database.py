@@ -1,0 +1,92 @@
+"""The database connection whose waits end.
+
+A thread holds a connection only inside `connected()`, and only while it holds a permit that stands for one. Server-side
+timeouts can't help against a server that answers nothing at all, so every wait for it also ends at the client's
+deadline. Importing this opens nothing: connections must not exist before the web server forks.
+
+After a crash: the server ends our sessions by itself (client_connection_check_interval, idle_in_transaction…).
+"""
+
+import threading
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from django.db import connection
+
+
+class DeadlinePassed(psycopg.OperationalError):
+    """The database did not answer before the deadline. Whether the statement had an effect is not known."""
+
+
+_local = threading.local()  # deadline: monotonic seconds, for this thread's waits
+
+
+class BoundedConnection(psycopg.Connection[Any]):
+    """A psycopg connection whose every wait ends at the deadline of the thread that waits, if it has one."""
+
+    def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+        deadline = getattr(_local, "deadline", None)
+        if deadline is None:
+            return super().wait(gen, *args, **kwargs)
+        try:
+            return super().wait(_until(gen, deadline), *args, **kwargs)
+        except DeadlinePassed:
+            # What the server sends later must not be taken for the answer to something else.
+            self.pgconn.finish()
+            raise
+
+
+def _until(gen: Generator[Any, Any, Any], deadline: float) -> Generator[Any, Any, Any]:
+    # psycopg wakes up every 0.1 s without anything ready; that is when there is time to look at the clock.
+    try:
+        state = next(gen)
+        while True:
+            ready = yield state
+            if not ready and time.monotonic() > deadline:
+                raise DeadlinePassed("the database did not answer in time")
+            state = gen.send(ready)
+    except StopIteration as done:
+        return done.value
+
+
+@contextmanager
+def connected(deadline: float | None = None) -> Iterator[None]:
+    """Hold a connection of the pool, every wait ending at the deadline (monotonic); give it back on leaving."""
+    _local.deadline = deadline
+    try:
+        connection.ensure_connection()
+        yield
+    finally:
+        _local.deadline = None
+        release()
+
+
+def release() -> None:
+    """Give this thread's connection back to the pool, else it would be held until the request's end."""
+    if not connection.in_atomic_block:
+        connection.close()
+
+
+def drop_if_lost() -> bool:
+    """Say whether this thread's connection is broken; if so, drop it, so that the next statement gets a new one."""
+    raw = connection.connection
+    if raw is not None and not raw.closed:
+        return False
+    connection.close()
+    return True
+
+
+def set_lock_timeout(milliseconds: int) -> None:
+    """Wait less for locks than the session does, until the end of this transaction."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('lock_timeout', %s, true)", [str(milliseconds)])
+
+
+def sqlstate(error: BaseException) -> str | None:
+    """Return the SQLSTATE behind an error: https://www.postgresql.org/docs/current/errcodes-appendix.html"""
+    cause = error.__cause__ if error.__cause__ is not None else error
+    state: str | None = getattr(cause, "sqlstate", None)
+    return state

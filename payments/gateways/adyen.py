@@ -1,0 +1,277 @@
+"""Adyen's standard webhooks: a batch of items, each signed in eight of its fields.
+
+https://docs.adyen.com/development-resources/webhooks/webhook-types
+
+What isn't among the signed fields (additionalData, reason) decides nothing about money. One delivery that
+fails holds back an endpoint's whole queue, so everything that verifies is acknowledged, usable or not.
+"""
+
+import base64
+import hmac
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from payments import money, replies
+from payments.facts import Fact, FactKind
+from payments.gateways import base
+
+# Adyen's own, 2 where absent; CVE, IDR, CLP and ISK differ from ISO 4217's.
+# https://docs.adyen.com/development-resources/currency-codes
+_EXPONENTS: Final[dict[str, int]] = {
+    **dict.fromkeys(["CVE", "DJF", "GNF", "IDR", "JPY", "KMF", "KRW", "PYG"], 0),
+    **dict.fromkeys(["RWF", "UGX", "VND", "VUV", "XAF", "XOF", "XPF"], 0),
+    **dict.fromkeys(["BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"], 3),
+}
+# Steps of a dispute, and the leg that each moves: the money can go out, come back and go out again.
+# https://docs.adyen.com/risk-management/disputes-api/dispute-notifications
+_DISPUTES: Final[dict[str, tuple[FactKind, str | None]]] = {
+    "NOTIFICATION_OF_CHARGEBACK": (FactKind.DISPUTE_OPENED, None),
+    "CHARGEBACK": (FactKind.DISPUTE_FUNDS_WITHDRAWN, "1"),
+    "CHARGEBACK_REVERSED": (FactKind.DISPUTE_FUNDS_RETURNED, "1"),
+    "SECOND_CHARGEBACK": (FactKind.DISPUTE_FUNDS_WITHDRAWN, "2"),
+    "PREARBITRATION_WON": (FactKind.DISPUTE_WON, None),
+    "PREARBITRATION_LOST": (FactKind.DISPUTE_LOST, "2"),
+}
+_CANCELLATIONS: Final = ("CANCELLATION", "TECHNICAL_CANCEL")
+_REFUNDS: Final = ("REFUND", "REFUND_FAILED", "REFUNDED_REVERSED")
+# Money that is not translated: CANCEL_OR_REFUND doesn't sign which of the two it was.
+_UNTRANSLATED: Final = frozenset(
+    {
+        *("CANCEL_OR_REFUND", "REFUND_WITH_DATA", "VOID_PENDING_REFUND", "POSTPONED_REFUND"),
+        *("DISPUTE_DEFENSE_PERIOD_ENDED", "SCHEME_ARBITRATION_WON", "SCHEME_ARBITRATION_LOST"),
+        *("PAYOUT_THIRDPARTY", "PAYOUT_DECLINE", "PAYOUT_EXPIRE", "PAIDOUT_REVERSED"),
+    }
+)
+_TRANSLATED: Final = ("AUTHORISATION", "CAPTURE", "CAPTURE_FAILED", "EXPIRE")
+_MONEY: Final = frozenset({*_TRANSLATED, *_CANCELLATIONS, *_REFUNDS, *_DISPUTES, *_UNTRANSLATED})
+
+
+class Adyen(base.Gateway):
+    name = "adyen"
+    assurance = base.Assurance.FIELDS_SIGNED
+    settling_days = 7
+
+    def authenticate(self, delivery: base.Delivery, secrets: Sequence[str]) -> base.Verified:
+        """Verify every item, under any one of the secrets; one bad item refuses the whole delivery.
+
+        https://docs.adyen.com/development-resources/webhooks/secure-webhooks/verify-hmac-signatures
+        """
+        verified, keys = base.Verified.of(delivery), list(_keys(secrets))
+        try:
+            items = _items(verified)
+        except base.Unusable as unusable:
+            raise base.VerificationFailed from unusable
+        if not all(_is_signed(item, keys) for item in items):
+            raise base.VerificationFailed
+        return verified
+
+    def translate(self, verified: base.Verified, endpoint: base.EndpointConfig) -> list[base.Notice]:
+        """Return one notice for each item, in their order."""
+        try:
+            items = _items(verified)
+        except base.Unusable as reason:
+            return [base.unreadable(verified, str(reason))]
+        return [_notice(item, endpoint, is_alone=len(items) == 1) for item in items]
+
+    def acknowledge(self, event_id: str, outcome: str) -> replies.Reply:
+        """Return the answer that Adyen expects to everything that verifies.
+
+        https://docs.adyen.com/development-resources/webhooks/configure-and-manage
+        """
+        return replies.Reply(200, b"[accepted]", "text/plain")
+
+    def exponent(self, currency: str) -> int:
+        """Return Adyen's own: IDR and CVE are 0, CLP and ISK are 2."""
+        return _EXPONENTS.get(currency, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """One NotificationRequestItem and its envelope's mode. `signed` are the signed fields, as texts."""
+
+    members: Mapping[str, Any]
+    signed: Mapping[str, str]
+    live: object
+    received_at: datetime
+
+    @property
+    def code(self) -> str:
+        return self.signed["eventCode"]
+
+    @property
+    def succeeded(self) -> bool:
+        return self.signed["success"] == "true"
+
+    @property
+    def psp(self) -> str:
+        return base.identifier(self.signed["pspReference"], "pspReference")
+
+    @property
+    def original(self) -> str:
+        return base.identifier(self.signed["originalReference"], "originalReference")
+
+    def keyed(self, reference: str) -> str:
+        """Return the id of a payment or modification: its reference within the merchant account."""
+        account = base.identifier(self.signed["merchantAccountCode"], "merchantAccountCode")
+        return base.identifier(f"{account}/{reference}", "merchantAccountCode with pspReference")
+
+    def fact(self, kind: FactKind, object_id: str, part: str | None = None, *, moves: bool = True) -> Fact:
+        reference = base.optional_identifier(self.signed["merchantReference"], "merchantReference")
+        amount, currency = self._amount() if moves else (None, None)
+        told_at = self.members.get("eventDate")
+        return Fact(
+            kind=kind,
+            occurred_at=self.received_at if told_at is None else base.moment(told_at, "eventDate"),
+            object_id=object_id,
+            # Some steps of a dispute name no original.
+            payment=self.original if self.signed["originalReference"] else self.psp,
+            part=part,
+            amount_minor=amount,
+            currency=currency,
+            reference=reference,
+            reference_rank=2 if reference else 0,
+        )
+
+    def _amount(self) -> tuple[int, str]:
+        currency, amount = money.currency_code(self.signed["currency"]), self.members.get("amount")
+        value = amount.get("value") if isinstance(amount, dict) else None
+        if type(value) is not int:
+            raise base.Unusable("value is not an integer")
+        wire, ours = _EXPONENTS.get(currency, 2), money.exponent(currency)
+        return money.rescale(value, from_exponent=wire, to_exponent=ours), currency
+
+
+def _notice(item: _Item, endpoint: base.EndpointConfig, *, is_alone: bool) -> base.Notice:
+    facts: tuple[Fact, ...] = ()
+    ignored = unusable = None
+    try:
+        _assert_of_interest(item, endpoint)
+        facts = _facts(item, endpoint)
+    except base.Ignorable as reason:
+        ignored = str(reason)
+    except (base.Unusable, money.UnusableAmount) as reason:
+        unusable = str(reason)
+    names = ("eventCode", "pspReference", "success", "merchantAccountCode")
+    return base.Notice(
+        event_id=base.composed_event_id(*(item.signed[name] for name in names)),
+        event_type=base.type_name(item.code),
+        occurred_at=facts[0].occurred_at if facts else item.received_at,
+        # Later copies of an event can carry newer additionalData.
+        fingerprint=base.fingerprint(item.signed),
+        facts=facts,
+        ignored=ignored,
+        unusable=unusable,
+        evidence=None if is_alone else _evidence(item),
+    )
+
+
+def _assert_of_interest(item: _Item, endpoint: base.EndpointConfig) -> None:
+    if item.code not in _MONEY:
+        raise base.Ignorable("no money in this type of event")
+    if item.live not in ("true", "false"):
+        raise base.Unusable("live is neither true nor false")
+    if (item.live == "true") is not endpoint.live:
+        raise base.Ignorable("the event's mode is not the endpoint's")
+    if item.code in _UNTRANSLATED:
+        raise base.Unusable("money of this type of event is not translated")
+    if item.signed["success"] not in ("true", "false"):
+        raise base.Unusable("success is neither true nor false")
+    if not item.succeeded and item.code not in ("AUTHORISATION", "REFUND"):
+        raise base.Ignorable("what was asked for did not happen")
+    if item.code == "AUTHORISATION" and item.signed["value"] == "0":
+        raise base.Ignorable("an authorisation of nothing checks a card")
+
+
+def _facts(item: _Item, endpoint: base.EndpointConfig) -> tuple[Fact, ...]:
+    """Translate what happened.  https://docs.adyen.com/development-resources/webhooks/webhook-types"""
+    if item.code == "AUTHORISATION":
+        return _authorisation(item, endpoint)
+    if item.code == "EXPIRE":
+        return (item.fact(FactKind.PAYMENT_EXPIRED, item.psp, moves=False),)
+    if item.code in _DISPUTES:
+        kind, leg = _DISPUTES[item.code]
+        return (item.fact(kind, item.psp, leg, moves=leg is not None),)
+    original = item.original  # the others all modify a payment
+    if item.code in _CANCELLATIONS:
+        voided = item.fact(FactKind.PAYMENT_VOIDED, original, moves=False)
+        reversed_ = FactKind.PAYMENT_REVERSED
+        return (voided, item.fact(reversed_, item.keyed(original))) if endpoint.auto_capture else (voided,)
+    if item.code in _REFUNDS:
+        # A failure carries the pspReference of the refund it speaks of, and can follow its success.
+        # https://docs.adyen.com/online-payments/refund
+        is_done = item.code == "REFUND" and item.succeeded
+        kind = FactKind.REFUND_SUCCEEDED if is_done else FactKind.REFUND_FAILED
+        return (item.fact(kind, item.keyed(item.psp)),)
+    # Under auto-capture the capture is the one that its authorisation booked, else there can be several.
+    # https://docs.adyen.com/online-payments/capture
+    kind = FactKind.PAYMENT_CAPTURED if item.code == "CAPTURE" else FactKind.PAYMENT_REVERSED
+    return (item.fact(kind, item.keyed(original if endpoint.auto_capture else item.psp)),)
+
+
+def _authorisation(item: _Item, endpoint: base.EndpointConfig) -> tuple[Fact, ...]:
+    if not item.succeeded:
+        return (item.fact(FactKind.PAYMENT_FAILED, item.psp, moves=False),)
+    authorized = item.fact(FactKind.PAYMENT_AUTHORIZED, item.psp)
+    if not endpoint.auto_capture:
+        return (authorized,)
+    return (authorized, item.fact(FactKind.PAYMENT_CAPTURED, item.keyed(item.psp)))
+
+
+def _items(verified: base.Verified) -> list[_Item]:
+    """Return the items of a delivery, one or more, or raise Unusable."""
+    document = verified.document
+    wrappers = document.get("notificationItems") if isinstance(document, dict) else None
+    if not isinstance(wrappers, list) or not wrappers:
+        raise base.Unusable("notificationItems is not a list of items")
+    items = []
+    for wrapper in wrappers:
+        members = wrapper.get("NotificationRequestItem") if isinstance(wrapper, dict) else None
+        if not isinstance(members, dict):
+            raise base.Unusable("an item is not an object")
+        items.append(_Item(members, _signed(members), document.get("live"), verified.received_at))
+    return items
+
+
+def _signed(members: Mapping[str, Any]) -> dict[str, str]:
+    """Return the signed fields in the order of their signing, absent ones empty, or raise Unusable."""
+    amount = members.get("amount")
+    amount = amount if isinstance(amount, dict) else {}
+    names = ("pspReference", "originalReference", "merchantAccountCode", "merchantReference")
+    told = {name: members.get(name) for name in names}
+    told |= {"value": amount.get("value"), "currency": amount.get("currency")}
+    told |= {"eventCode": members.get("eventCode"), "success": members.get("success")}
+    signed = {name: "" if value is None else base.decimal_text(value, name) for name, value in told.items()}
+    # They are joined by ":" and not escaped: could several hold one, other fields might give the same text.
+    # Only the merchant's own reference may.
+    if any(":" in text for name, text in signed.items() if name != "merchantReference"):
+        raise base.Unusable("a signed field holds a colon")
+    return signed
+
+
+def _is_signed(item: _Item, keys: Sequence[bytes]) -> bool:
+    additional = item.members.get("additionalData")
+    signature = additional.get("hmacSignature") if isinstance(additional, dict) else None
+    if not isinstance(signature, str):
+        return False
+    given = signature.encode("ascii", "replace")
+    message = ":".join(item.signed.values()).encode("utf-8", "surrogatepass")
+    return any(hmac.compare_digest(base64.b64encode(base.hmac_sha256(key, message)), given) for key in keys)
+
+
+def _keys(secrets: Sequence[str]) -> Iterator[bytes]:
+    for secret in secrets:
+        try:
+            key = bytes.fromhex(secret)
+        except ValueError:  # a mistyped secret must not take the good ones with it
+            continue
+        if key:
+            yield key
+
+
+def _evidence(item: _Item) -> bytes:
+    """Return one item of several as a delivery of its own, so that it can be translated again alone."""
+    envelope = {"live": item.live, "notificationItems": [{"NotificationRequestItem": item.members}]}
+    return json.dumps(envelope, default=lambda number: number.lexeme).encode()

@@ -1,0 +1,286 @@
+"""Midtrans: one notification for each change of a transaction, signed in three of its fields.
+
+https://docs.midtrans.com/docs/https-notification-webhooks
+
+The signature covers order, status code and amount, joined without a separator, but not the status: one and
+the same stands on a capture and on its settlement. What it doesn't cover is bounded here, and an endpoint
+can have notifications confirmed by the status API, whose answer has the same shape (`confirmed_facts`). One
+notification can't show that a second transaction was captured for one order; whoever knows the order's
+payments decides that.
+"""
+
+import hmac
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha512
+from typing import Any, Final
+
+from payments import money
+from payments.facts import Fact, FactKind
+from payments.gateways import base
+
+# https://docs.midtrans.com/docs/transaction-status-cycle
+_WITHOUT_MONEY: Final = {
+    "pending": FactKind.PAYMENT_PENDING,
+    "expire": FactKind.PAYMENT_EXPIRED,
+    "failure": FactKind.PAYMENT_FAILED,
+}
+# Both can come after the money did, deny even minutes after a settlement; without money they reverse nothing.
+_REVERSING: Final = {"deny": FactKind.PAYMENT_FAILED, "cancel": FactKind.PAYMENT_VOIDED}
+# Only a captured transaction can come to these.
+_AFTER_CAPTURE: Final = ("refund", "partial_refund", "chargeback", "partial_chargeback")
+_STATUSES: Final = frozenset(
+    {*_WITHOUT_MONEY, *_REVERSING, "authorize", "capture", "settlement", *_AFTER_CAPTURE}
+)
+# The signed status code of success.  https://docs.midtrans.com/reference/code-statuses
+_SUCCESS: Final = "200"
+_CURRENCY: Final = "IDR"
+# Times are texts without a zone, in that of Jakarta.
+_ZONE: Final = "+07:00"
+_SIGNED: Final = ("order_id", "status_code", "gross_amount")
+# What makes two notifications the same content: what the event id is composed of, and what decides about refunds.
+_CONTENT: Final = (
+    *(
+        *_SIGNED,
+        "transaction_id",
+        "transaction_status",
+        "fraud_status",
+        "currency",
+        "refunds",
+        "payment_type",
+    ),
+)
+
+
+class Midtrans(base.Gateway):
+    name = "midtrans"
+    assurance = base.Assurance.FIELDS_SIGNED
+    settling_days = 3
+
+    def authenticate(self, delivery: base.Delivery, secrets: Sequence[str]) -> base.Verified:
+        """Verify the SHA-512 of order_id, status_code, gross_amount and server key, each exactly as received.
+
+        A notification without signature_key (those of subscriptions) is refused.
+        https://docs.midtrans.com/docs/https-notification-webhooks#verifying-notification-authenticity
+        """
+        verified = base.Verified.of(delivery)
+        document = verified.document
+        if not isinstance(document, dict):
+            raise base.VerificationFailed
+        message = "".join(_text(document, name) for name in _SIGNED).encode("utf-8", "surrogatepass")
+        given = _text(document, "signature_key").encode("ascii", "replace")
+        for secret in filter(None, secrets):
+            if hmac.compare_digest(sha512(message + secret.encode()).hexdigest().encode(), given):
+                return verified
+        raise base.VerificationFailed
+
+    def translate(self, verified: base.Verified, endpoint: base.EndpointConfig) -> list[base.Notice]:
+        """Return the one notice of a notification. Midtrans gives no event id: it is composed."""
+        document = verified.document
+        if not isinstance(document, dict):
+            return [base.unreadable(verified)]
+        facts: tuple[Fact, ...] = ()
+        ignored = unusable = None
+        try:
+            facts = _facts(document, verified.received_at)
+        except base.Ignorable as reason:
+            ignored = str(reason)
+        except (base.Unusable, money.UnusableAmount) as reason:
+            unusable = str(reason)
+        return [
+            base.Notice(
+                event_id=_event_id(document),
+                event_type=base.type_name(_lower(document.get("transaction_status"))),
+                occurred_at=facts[0].occurred_at if facts else verified.received_at,
+                fingerprint=_fingerprint(document),
+                facts=facts,
+                ignored=ignored,
+                unusable=unusable,
+            )
+        ]
+
+
+def confirmed_facts(
+    document: object, *, order_id: str, transaction_id: str, received_at: datetime
+) -> tuple[Fact, ...]:
+    """Return the facts that the status API's answer tells of the transaction that was asked for.
+
+    The answer is the transaction as it is now, so a refunded or charged back one was captured too.
+    Raises base.Unusable, also when it speaks of another transaction; base.Ignorable for an unknown status.
+    https://docs.midtrans.com/reference/get-transaction-status
+    """
+    if not isinstance(document, dict) or document.get("transaction_id") != transaction_id:
+        raise base.Unusable("the status is not of the transaction that was asked for")
+    if document.get("order_id") != order_id:
+        raise base.Unusable("the status is not of the order that was asked for")
+    try:
+        facts = _facts(document, received_at)
+        if _lower(document["transaction_status"]) not in _AFTER_CAPTURE:
+            return facts
+        transaction = _Transaction.of(document, received_at)
+        return (transaction.fact(FactKind.PAYMENT_CAPTURED, transaction.gross_minor), *facts)
+    except money.UnusableAmount as error:
+        raise base.Unusable(str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Transaction:
+    """What every notification says of its transaction, checked."""
+
+    payment: str
+    order: str
+    gross_minor: int
+    occurred_at: datetime
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any], received_at: datetime) -> "_Transaction":
+        # Midtrans sells in rupiah only, and the currency isn't signed: another one would change the amount.
+        if document.get("currency") not in (None, "", _CURRENCY):
+            raise base.Unusable("currency is not IDR")
+        return cls(
+            payment=base.identifier(document.get("transaction_id"), "transaction_id"),
+            order=base.identifier(document.get("order_id"), "order_id"),
+            gross_minor=_amount(document, "gross_amount"),
+            occurred_at=_moment(document, "settlement_time", "transaction_time") or received_at,
+        )
+
+    def fact(
+        self,
+        kind: FactKind,
+        amount_minor: int | None = None,
+        *,
+        object_id: str | None = None,
+        part: str | None = None,
+        occurred_at: datetime | None = None,
+    ) -> Fact:
+        return Fact(
+            kind=kind,
+            occurred_at=occurred_at or self.occurred_at,
+            object_id=object_id or self.payment,
+            payment=self.payment,
+            part=part,
+            amount_minor=amount_minor,
+            currency=None if amount_minor is None else _CURRENCY,
+            reference=self.order,
+            reference_rank=2,
+        )
+
+
+def _facts(document: Mapping[str, Any], received_at: datetime) -> tuple[Fact, ...]:
+    """Translate a status, whatever its case.  https://docs.midtrans.com/docs/transaction-status-cycle"""
+    status, fraud = _lower(document.get("transaction_status")), _lower(document.get("fraud_status"))
+    if status == "":
+        raise base.Unusable("transaction_status is not a text")
+    if status not in _STATUSES:
+        raise base.Ignorable("no money in this transaction_status")
+    transaction = _Transaction.of(document, received_at)
+    fact, gross = transaction.fact, transaction.gross_minor
+    if status in _WITHOUT_MONEY:
+        return (fact(_WITHOUT_MONEY[status]),)
+    if status in _REVERSING:
+        return (fact(_REVERSING[status]), fact(FactKind.PAYMENT_REVERSED, gross))
+    # A challenged capture waits for the merchant's review: it is not paid.
+    if status == "authorize" or (status == "capture" and fraud == "challenge"):
+        return (fact(FactKind.PAYMENT_AUTHORIZED, gross),)
+    # A settlement is paid whatever fraud_status says; a store's payments have none.
+    if status == "settlement" or (status == "capture" and fraud in ("", "accept")):
+        _require_success(document)
+        return (fact(FactKind.PAYMENT_CAPTURED, gross),)
+    if status == "capture":
+        raise base.Unusable("fraud_status of a capture is neither accept nor challenge")
+    if status in ("refund", "partial_refund"):
+        return _refunds(document, transaction)
+    if status == "chargeback":
+        _require_success(document)
+        withdrawn = fact(FactKind.DISPUTE_FUNDS_WITHDRAWN, gross, part="chargeback")
+        return (fact(FactKind.DISPUTE_OPENED), withdrawn)
+    raise base.Unusable("a partial chargeback names no amount")
+
+
+def _require_success(document: Mapping[str, Any]) -> None:
+    # A pending transaction's notification has another code: nobody can make a settlement of it.
+    if document.get("status_code") != _SUCCESS:
+        raise base.Unusable("status_code is not that of success")
+
+
+def _refunds(document: Mapping[str, Any], transaction: _Transaction) -> tuple[Fact, ...]:
+    """Translate all refunds of a transaction so far, which each notification lists beside their sum.
+
+    https://docs.midtrans.com/reference/refund-transaction
+    """
+    _require_success(document)
+    refunds = document.get("refunds")
+    if not isinstance(refunds, list) or not refunds:
+        raise base.Unusable("refunds are not listed")
+    is_card = _lower(document.get("payment_type")) == "credit_card"
+    facts = tuple(_refund(refund, transaction, is_card=is_card) for refund in refunds)
+    # The refunds aren't signed, the gross amount is.
+    if sum(fact.amount_minor or 0 for fact in facts) > transaction.gross_minor:
+        raise base.Unusable("refunds are more than the gross amount")
+    return facts
+
+
+def _refund(refund: object, transaction: _Transaction, *, is_card: bool) -> Fact:
+    if not isinstance(refund, dict):
+        raise base.Unusable("a refund is not an object")
+    number = base.decimal_text(refund.get("refund_chargeback_id"), "refund_chargeback_id")
+    # Refunds are numbered within their transaction.
+    refund_id = f"{transaction.payment}/{base.identifier(number, 'refund_chargeback_id')}"
+    # Every refund is notified twice, without and with the bank's confirmation; only a card's waits for that.
+    confirmed_at = _moment(refund, "bank_confirmed_at")
+    is_requested = is_card and confirmed_at is None
+    return transaction.fact(
+        FactKind.REFUND_REQUESTED if is_requested else FactKind.REFUND_SUCCEEDED,
+        _amount(refund, "refund_amount"),
+        object_id=base.identifier(refund_id, "transaction_id with refund_chargeback_id"),
+        occurred_at=confirmed_at or _moment(refund, "created_at"),
+    )
+
+
+def _event_id(document: Mapping[str, Any]) -> str:
+    # Order, status and code are not enough: two partial refunds look alike in them, and so do a refund's two
+    # notifications.
+    names = ("order_id", "transaction_id", "status_code", "gross_amount", "currency")
+    told = (document.get(name) for name in names)
+    status, fraud = _lower(document.get("transaction_status")), _lower(document.get("fraud_status"))
+    return base.composed_event_id(*told, status, fraud, _told_refunds(document))
+
+
+def _fingerprint(document: Mapping[str, Any]) -> dict[str, str]:
+    told = {name: document[name] for name in _CONTENT if name in document}
+    if "refunds" in told:
+        told["refunds"] = _told_refunds(document)
+    return base.fingerprint(told)
+
+
+def _told_refunds(document: Mapping[str, Any]) -> object:
+    refunds = document.get("refunds")
+    if not isinstance(refunds, list) or not all(isinstance(refund, dict) for refund in refunds):
+        return refunds
+    names = ("refund_chargeback_id", "refund_amount", "bank_confirmed_at")
+    return sorted(([refund.get(name) for name in names] for refund in refunds), key=base.canonical_json)
+
+
+def _amount(members: Mapping[str, Any], name: str) -> int:
+    text = base.decimal_text(members.get(name), name)
+    return money.minor_from_major(text, exponent=money.exponent(_CURRENCY))
+
+
+def _moment(members: Mapping[str, Any], *names: str) -> datetime | None:
+    for name in names:
+        value = members.get(name)
+        if value is not None and value != "":
+            return base.moment(value + _ZONE if isinstance(value, str) else value, name)
+    return None
+
+
+def _text(document: Mapping[str, Any], name: str) -> str:
+    value = document.get(name)
+    if isinstance(value, str):
+        return value
+    raise base.VerificationFailed
+
+
+def _lower(value: object) -> str:
+    return value.lower() if isinstance(value, str) else ""

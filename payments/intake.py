@@ -1,0 +1,352 @@
+"""The spine: from one delivery's bytes to its answer. No SQL and no HTTP here.
+
+receive()   verifies and translates one delivery, without the database, and has it settled
+settle()    claims, books and answers a batch of deliveries in ONE transaction, one SQL statement per step
+book()      the part of it that every source shares: webhook, statement, replay, registration. There is no second way
+
+After a crash: a delivery is committed with all its money and its answer, or nothing of it is there. Nothing that
+matters is in memory; who was not answered delivers again and learns from the claim what happened.
+
+# Note [Neighbours]
+One bad delivery must not hurt those it shares a transaction with: when a batch fails, each member is settled alone,
+once. A member that fails alone by a bug of ours is kept as evidence; at its third failure it is quarantined, for one
+poison event would block its gateway's queue for weeks.
+
+# Note [Unknown commits]
+A transaction is tried again only while no COMMIT was sent. If the connection is lost at COMMIT, nobody knows whether it
+happened: answer 503, and let the re-delivery learn the truth from the claim.
+"""
+
+import logging
+import random
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from django.db import DatabaseError, InterfaceError, OperationalError, transaction
+
+from payments import (
+    booking,
+    claims,
+    conf,
+    database,
+    disputes,
+    facts,
+    findings,
+    ledger,
+    outbox,
+    payment_states,
+    registrations,
+    replies,
+)
+from payments.facts import Fact, Told
+from payments.findings import Found
+from payments.gateways import base
+from payments.payment_states import Ref
+from payments.registrations import Registered
+from payments.replies import Answer
+
+logger = logging.getLogger(__name__)
+
+TRIES_MAX: Final = 4  # of one transaction, when it lost a deadlock or its connection before COMMIT
+FAILURES_MAX: Final = 3  # of one event alone, then it is quarantined
+TRANSACTION_S: Final = 3.0  # how long one transaction may take, retries included
+ALONE_LOCK_TIMEOUT_MS: Final = 100  # for a member of a failed batch: its neighbours wait behind it
+ALLOCATE_BATCH: Final = 500  # payments per transaction when a payee's account is opened late
+
+LOCK_NOT_AVAILABLE: Final = "55P03"
+TRY_AGAIN: Final = ("40001", "40P01")  # serialization failure, deadlock
+
+
+class SettlementFailed(Exception):
+    """Our side could not settle the delivery now; nothing of it is committed, or nobody knows. Answer 503.
+
+    Likely cause: the database is down, slow or locked. The gateway's retry is the repair.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One verified delivery: all its events are settled in one transaction, or none."""
+
+    endpoint: conf.Endpoint
+    candidates: tuple[claims.Candidate, ...]
+
+
+Known = Mapping[claims.Key, claims.Decision]
+
+
+def receive(endpoint: conf.Endpoint, delivery: base.Delivery) -> Job:
+    """Verify and translate one delivery. Touches no database. Raises base.VerificationFailed."""
+    verified = endpoint.gateway.authenticate(delivery, endpoint.secrets)
+    notices = endpoint.gateway.translate(verified, endpoint.config)
+    return Job(endpoint, tuple(claims.Candidate(endpoint, notice, verified) for notice in notices))
+
+
+def settle(jobs: Sequence[Job], deadline: float) -> list[Answer | Exception]:
+    """Settle a batch; return each job's reply, or what failed for it alone. deadline: monotonic seconds.
+
+    What is claimed already is answered by one read, outside of any transaction.
+    """
+    deadline = min(deadline, time.monotonic() + TRANSACTION_S)
+    try:
+        with database.connected(deadline):
+            return _settle_connected(jobs, deadline)
+    except (OperationalError, InterfaceError) as error:
+        return [SettlementFailed(repr(error))] * len(jobs)
+
+
+def _settle_connected(jobs: Sequence[Job], deadline: float) -> list[Answer | Exception]:
+    if not conf.is_copy_fresh(conf.COPY_AGE_MAX_S):
+        conf.read_endpoints()
+    known = claims.find({candidate.key for job in jobs for candidate in job.candidates})
+    answers: list[Answer | Exception | None] = [_replay(job, known) for job in jobs]
+    unsettled = [n for n, answer in enumerate(answers) if answer is None]
+    if unsettled:
+        settled = _settle_new([jobs[n] for n in unsettled], known, deadline)
+        for n, answer in zip(unsettled, settled, strict=True):
+            answers[n] = answer
+    return [answer for answer in answers if answer is not None]
+
+
+def _replay(job: Job, known: Known) -> Answer | None:
+    """Return the stored answer if every event of the delivery is claimed with this very content, else None."""
+    stored: list[Answer] = []
+    for candidate in job.candidates:
+        decision = known.get(candidate.key)
+        if decision is None or decision.reply is None:
+            return None
+        if claims.differing_fields(decision.fingerprint, candidate.notice.fingerprint):
+            return None
+        stored.append(Answer(decision.reply, decision.outcome, is_replay=True))
+    return _worst(stored)
+
+
+def _worst(answers: Iterable[Answer]) -> Answer:
+    """A delivery of several events is answered by the one that the gateway must hear of."""
+    return max(answers, key=lambda answer: answer.reply.status)
+
+
+# One transaction, and what becomes of those who fail in it ------------------------------------------------------------
+
+
+def _settle_new(jobs: Sequence[Job], known: Known, deadline: float) -> list[Answer | Exception]:
+    try:
+        return list(_commit(jobs, known, deadline))
+    except SettlementFailed as error:
+        return [error] * len(jobs)
+    except Exception as error:  # of one member, perhaps: see Note [Neighbours]
+        if len(jobs) == 1:
+            return [_failed_alone(jobs[0], known, error, deadline)]
+        logger.warning("batch_failed", extra={"size": len(jobs), "error": repr(error)})
+    answers: list[Answer | Exception] = []
+    lock_timeouts = 0
+    for job in jobs:
+        # A second lock timeout in a row is a row that all share: the rest would only wait for it too.
+        if lock_timeouts >= 2 or time.monotonic() > deadline:
+            answers.append(SettlementFailed("not tried alone"))
+            continue
+        try:
+            answers.extend(_commit([job], known, deadline, lock_timeout_ms=ALONE_LOCK_TIMEOUT_MS))
+            lock_timeouts = 0
+        except Exception as error:
+            lock_timeouts = lock_timeouts + 1 if database.sqlstate(error) == LOCK_NOT_AVAILABLE else 0
+            answers.append(_failed_alone(job, known, error, deadline))
+    return answers
+
+
+def _commit(
+    jobs: Sequence[Job], known: Known, deadline: float, *, lock_timeout_ms: int | None = None
+) -> list[Answer]:
+    """Settle the jobs in one transaction, tried again where that is safe.
+
+    Raises SettlementFailed where it is useless or unsafe to go on, or what made the transaction fail.
+    """
+    for attempt in range(1, TRIES_MAX + 1):
+        is_committing = False
+        try:
+            with transaction.atomic(durable=True):
+                if lock_timeout_ms is not None:
+                    database.set_lock_timeout(lock_timeout_ms)
+                answers = _settle_in_transaction(jobs, known)
+                is_committing = True  # Note [Unknown commits]
+            return answers
+        except (DatabaseError, InterfaceError) as error:
+            is_lost = database.drop_if_lost()
+            is_again = is_lost or database.sqlstate(error) in TRY_AGAIN
+            if is_lost and (is_committing or time.monotonic() > deadline):
+                raise SettlementFailed from error
+            if not is_again or is_committing or attempt == TRIES_MAX:
+                raise
+            logger.info("transaction_retried", extra={"attempt": attempt, "error": repr(error)})
+            time.sleep(random.uniform(0, 0.01 * attempt))
+    raise AssertionError("Bug: the last try neither returned nor raised")
+
+
+def _failed_alone(job: Job, known: Known, error: Exception, deadline: float) -> Answer | Exception:
+    """Answer for a delivery that failed without neighbours: try later, or, at a bug's third time, quarantined."""
+    if isinstance(error, SettlementFailed | OperationalError | InterfaceError):
+        return SettlementFailed(repr(error))
+    logger.error("settlement_failed", exc_info=error, extra={"endpoint": job.endpoint.slug})
+    why = f"settling failed: {type(error).__name__}"
+    try:
+        with transaction.atomic(durable=True):
+            failures = max(claims.record_failure(candidate, note=why) for candidate in job.candidates)
+        if failures < FAILURES_MAX:
+            return SettlementFailed(why)
+        unusable = tuple(
+            replace(c, notice=replace(c.notice, facts=(), ignored=None, unusable=why)) for c in job.candidates
+        )
+        failed = {candidate.key: claims.Decision({}) for candidate in unusable}
+        return _commit([Job(job.endpoint, unusable)], {**known, **failed}, deadline)[0]
+    except Exception as second:
+        logger.error("evidence_failed", exc_info=second, extra={"endpoint": job.endpoint.slug})
+        return SettlementFailed(why)
+
+
+def _settle_in_transaction(jobs: Sequence[Job], known: Known) -> list[Answer]:
+    candidates = [candidate for job in jobs for candidate in job.candidates]
+    decisions = claims.take(candidates)
+    claims.keep_evidence(candidates, decisions, failed_before=known)
+
+    owners = [candidate for candidate in candidates if candidate.is_owner]
+    told: list[Told] = []
+    positions: list[range] = []  # in `told`, of each owner's facts
+    for owner in owners:
+        facts_told = tell(owner.endpoint, owner.notice.facts, claim_id=decisions[owner.key].claim_id)
+        positions.append(range(len(told), len(told) + len(facts_told)))
+        told += facts_told
+    booked = book(
+        told,
+        found=[finding for candidate in candidates for finding in _findings_of(candidate)],
+        event_ids={claim_id: key[1] for key, d in decisions.items() if (claim_id := d.claim_id) is not None},
+    )
+    for owner, span in zip(owners, positions, strict=True):
+        if is_known(booked, span):
+            reply = owner.endpoint.gateway.acknowledge(owner.notice.event_id, "duplicate")
+            decisions[owner.key].amend(outcome="duplicate", reply=reply)
+    claims.amend(decisions.values())
+    return [_worst(_answer(candidate, decisions[candidate.key]) for candidate in job.candidates) for job in jobs]
+
+
+def tell(
+    endpoint: conf.Endpoint, said: Iterable[Fact], *, claim_id: int | None, source: str = "webhook"
+) -> list[Told]:
+    """Return facts as told by a source about an endpoint's books, each with its business key."""
+    return [
+        Told(
+            fact=fact,
+            books_id=endpoint.books.id,
+            books=endpoint.books.slug,
+            source=source,
+            key=facts.business_key(endpoint.books.slug, fact) if fact.kind in facts.MONEY else None,
+            claim_id=claim_id,
+            default_payee=endpoint.default_payee,
+        )
+        for fact in said
+    ]
+
+
+def is_known(booked: booking.Booking, span: range) -> bool:
+    """Say whether every fact of money among these was known before, and there is one."""
+    money = [position for position in span if booked.told[position].key is not None]
+    return bool(money) and booked.known.issuperset(money)
+
+
+def _findings_of(candidate: claims.Candidate) -> list[Found]:
+    endpoint, notice = candidate.endpoint, candidate.notice
+    subject = f"{endpoint.slug}:{notice.event_id}"
+    if candidate.differing:
+        return [Found("conflict", subject, {"differing_fields": candidate.differing}, endpoint.id)]
+    if candidate.is_owner and notice.unusable is not None:
+        return [Found("quarantined", subject, {"why": notice.unusable}, endpoint.id)]
+    return []
+
+
+def _answer(candidate: claims.Candidate, decision: claims.Decision) -> Answer:
+    """Return what a claim says, or what other content under its id hears; the same each time."""
+    if candidate.differing:
+        if candidate.endpoint.refuses_conflicts:
+            refusal = replies.conflicting(candidate.notice.event_id, candidate.differing)
+        else:
+            refusal = candidate.endpoint.gateway.acknowledge(candidate.notice.event_id, "quarantined")
+        return Answer(refusal, "conflict")
+    if decision.reply is None:
+        raise AssertionError("Bug: a claim without a reply")
+    return Answer(decision.reply, decision.outcome, is_replay=not candidate.is_owner)
+
+
+# What every source shares ---------------------------------------------------------------------------------------------
+
+
+def book(
+    told: Sequence[Told],
+    *,
+    found: Sequence[Found] = (),
+    event_ids: Mapping[int, str] | None = None,
+    registering: Mapping[Ref, Registered] | None = None,
+    reassessing: Collection[Ref] = (),
+) -> booking.Booking:
+    """Book facts: payments, transfers, findings, messages, balances, in the one order of locks. Needs a transaction.
+
+    registering   {(books id, merchant reference): what the application expects of it}, new or known
+    reassessing   (books id, reference) of payments to be looked at again though nothing is told of them
+    """
+    if not (told or found or registering or reassessing):
+        return booking.Booking(told)
+    states = payment_states.lock(told, registered=registering or {}, payments=reassessing)
+    for ref, wanted in sorted((registering or {}).items()):
+        registrations.insert(ref, wanted)
+    booked = booking.record_facts(told, states)
+    expected = registrations.read({ref for state in states.values() if (ref := state.merchant_ref) is not None})
+    for state in states.values():
+        registered = expected.get(state.merchant_ref) if state.merchant_ref else None
+        state.choose_payee(registered.account if registered else None)
+    accounts = ledger.read_accounts(booking.accounts_needed(states.values(), booked.transfers))
+    booked.transfers += ledger.record(booking.settle_payees(states.values(), accounts, now=datetime.now(UTC)))
+    booking.set_legs(booked.transfers, accounts)
+    payment_states.save(states.values())
+    seen = [
+        payment_states.find_contradictions(states.values()),
+        disputes.save(told, booked.transfers, states),
+        registrations.compare(expected),
+    ]
+    findings.open_findings([*found, *booked.found, *(one for opened, _ in seen for one in opened)])
+    findings.close_healed([one for _, healed in seen for one in healed])
+    ledger.see_again(booked.sightings)
+    outbox.enqueue_transfers(booked.transfers, event_ids=event_ids or {})
+    ledger.enter(booked.transfers, accounts)  # accounts come last: see ledger.py
+    return booked
+
+
+def register(endpoint: conf.Endpoint, reference: str, wanted: Registered) -> booking.Booking:
+    """Say whose payment a merchant's reference is and what it should be, before or after its facts come.
+
+    What was booked for it moves to its payee at once. Raises registrations.RegistrationDiffers.
+    """
+    ref = (endpoint.books.id, reference)
+    with database.connected(), transaction.atomic(durable=True):
+        return book([], registering={ref: wanted})
+
+
+def open_accounts(wanted: Sequence[tuple[str, str, str]]) -> int:
+    """Open the accounts (code, currency, kind) that aren't open yet; return how many were.
+
+    Payments whose money waited in suspense for such an account get it now. Raises ledger.AccountDiffers for a code
+    that is reserved, or open as another kind.
+    """
+    with database.connected():
+        with transaction.atomic(durable=True):
+            opened = ledger.open_accounts([(code, currency, kind, None) for code, currency, kind in wanted])
+            ledger.require_kinds(wanted)
+        for code, currency in sorted(opened):
+            _allocate_waiting(code, currency)
+    return len(opened)
+
+
+def _allocate_waiting(code: str, currency: str) -> None:
+    while refs := payment_states.waiting_for(code, currency, limit=ALLOCATE_BATCH):
+        with transaction.atomic(durable=True):
+            book([], reassessing=refs)

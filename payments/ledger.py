@@ -1,0 +1,348 @@
+"""The double-entry ledger: the only writer of Account, Transfer, Entry, Sighting and Correction.
+
+Whether money is booked is decided by one INSERT of transfers by business key, ON CONFLICT DO NOTHING: the keys that come
+back are new, all others are known. Entries of all new transfers follow in one statement. Accounts come last before
+COMMIT, locked in id order, because every batch of an endpoint touches its receivable account and the row stays locked
+until the commit is on disk.
+
+After a crash: a transfer, its entries and the balances they change are there together, or none of them.
+
+Raw SQL: the ORM doesn't tell which rows of an INSERT … DO NOTHING are new, and set-based inserts cost it twice as much.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from django.db import connection
+from django.db.models import F, Func, Value
+from django.db.models.fields import BigIntegerField
+from django.contrib.postgres.fields import ArrayField
+
+from payments import models, postings
+from payments.facts import Told
+from payments.payment_states import State
+
+AccountKey = tuple[str, str]  # code, currency
+Leg = tuple[AccountKey, str, int]  # account, "debit" or "credit", minor units
+
+
+@dataclass(slots=True)
+class Posting:
+    """A transfer to be booked. id is set once it is new. legs: None until the payee of now is known."""
+
+    key: str
+    kind: str
+    books_id: int
+    books: str
+    amount: int
+    currency: str
+    occurred_at: datetime
+    source: str
+    claim_id: int | None = None
+    state: State | None = None
+    account_hint: str | None = None
+    reverses: "Original | None" = None
+    legs: list[Leg] | None = None
+    id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """A booked transfer, as far as what comes later has to know it."""
+
+    id: int
+    kind: str
+    amount: int
+    currency: str
+    payment_id: int | None
+    account_hint: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    id: int
+    can_be_payee: bool
+
+
+# Transfers ------------------------------------------------------------------------------------------------------------
+
+_RECORD: Final = """
+    INSERT INTO payments_transfer (key, kind, endpoint_id, payment_id, claim_id, source, reverses_id, amount, currency,
+                                   account_hint, occurred_at)
+    SELECT key, kind, endpoint_id, payment_id, claim_id, source, reverses_id, amount, currency, account_hint, occurred_at
+    FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::bigint[], %s::bigint[], %s::text[], %s::bigint[], %s::bigint[],
+                %s::text[], %s::text[], %s::timestamptz[])
+        WITH ORDINALITY AS t (key, kind, endpoint_id, payment_id, claim_id, source, reverses_id, amount, currency,
+                              account_hint, occurred_at, n)
+    ORDER BY n
+    ON CONFLICT (key) DO NOTHING
+    RETURNING key, id
+"""
+
+
+def record(wanted: Sequence[Posting]) -> list[Posting]:
+    """Insert the transfers in key order; return those that are new, with their ids. Needs a transaction."""
+    if not wanted:
+        return []
+    in_order = sorted(wanted, key=lambda posting: posting.key)
+    rows = [
+        (
+            p.key,
+            p.kind,
+            p.books_id,
+            None if p.state is None else p.state.id,
+            p.claim_id,
+            p.source,
+            None if p.reverses is None else p.reverses.id,
+            p.amount,
+            p.currency,
+            p.account_hint,
+            p.occurred_at,
+        )
+        for p in in_order
+    ]
+    with connection.cursor() as cursor:
+        cursor.execute(_RECORD, _columns(rows))
+        ids = dict(cursor.fetchall())
+    for posting in in_order:
+        posting.id = ids.get(posting.key)
+    return [posting for posting in wanted if posting.id is not None]
+
+
+_ORIGINALS: Final = """
+    SELECT key, id, kind, amount, currency, payment_id, account_hint FROM payments_transfer WHERE key = ANY(%s)
+"""
+
+
+def originals(keys: Collection[str]) -> dict[str, Original]:
+    """Return the booked transfers of these business keys."""
+    if not keys:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(_ORIGINALS, [sorted(keys)])
+        return {row[0]: Original(*row[1:]) for row in cursor.fetchall()}
+
+
+# Corrections ----------------------------------------------------------------------------------------------------------
+
+_CORRECT: Final = """
+    INSERT INTO payments_correction (key, kind, payment_id, claim_id, source, amount, currency, occurred_at)
+    SELECT key, kind, payment_id, claim_id, source, amount, currency, occurred_at
+    FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::bigint[], %s::text[], %s::bigint[], %s::text[],
+                %s::timestamptz[])
+        WITH ORDINALITY AS t (key, kind, payment_id, claim_id, source, amount, currency, occurred_at, n)
+    ORDER BY n
+    ON CONFLICT (key) DO NOTHING
+    RETURNING key
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Corrected:
+    """A known correction of one business key."""
+
+    amount: int
+    currency: str
+    payment_id: int | None
+
+
+def correct(told: Mapping[str, Told], payment_ids: Mapping[str, int | None]) -> set[str]:
+    """Record the corrections {key corrected: fact}; return the keys for which none was known."""
+    if not told:
+        return set()
+    rows = [
+        (
+            key,
+            one.fact.kind,
+            payment_ids[key],
+            one.claim_id,
+            one.source,
+            one.fact.amount_minor,
+            one.fact.currency,
+            one.fact.occurred_at,
+        )
+        for key, one in sorted(told.items())
+    ]
+    with connection.cursor() as cursor:
+        cursor.execute(_CORRECT, _columns(rows))
+        return {row[0] for row in cursor.fetchall()}
+
+
+def corrections(keys: Collection[str]) -> dict[str, Corrected]:
+    """Return the known corrections of these business keys."""
+    if not keys:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT key, amount, currency, payment_id FROM payments_correction WHERE key = ANY(%s)", [sorted(keys)]
+        )
+        return {row[0]: Corrected(*row[1:]) for row in cursor.fetchall()}
+
+
+# Sightings ------------------------------------------------------------------------------------------------------------
+
+_SEE: Final = """
+    INSERT INTO payments_sighting (transfer_id, claim_id, source)
+    SELECT DISTINCT transfer_id, claim_id, source FROM unnest(%s::bigint[], %s::bigint[], %s::text[])
+        AS t (transfer_id, claim_id, source)
+    ORDER BY transfer_id, claim_id, source
+    ON CONFLICT DO NOTHING
+"""
+
+
+def see_again(sightings: Collection[tuple[int, int | None, str]]) -> None:
+    """Note (transfer id, claim id, source) of facts that were told again."""
+    if sightings:
+        with connection.cursor() as cursor:
+            cursor.execute(_SEE, _columns(sightings))
+
+
+# Accounts and entries -------------------------------------------------------------------------------------------------
+
+
+def read_accounts(keys: Collection[AccountKey]) -> dict[AccountKey, Account]:
+    """Return those of the accounts that are open."""
+    if not keys:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT a.code, a.currency, a.id, a.kind = 'liability' AND a.endpoint_id IS NULL"
+            " FROM unnest(%s::text[], %s::text[]) AS k (code, currency)"
+            " JOIN payments_account a ON a.code = k.code AND a.currency = k.currency",
+            _columns(sorted(keys)),
+        )
+        return {(row[0], row[1]): Account(row[2], row[3]) for row in cursor.fetchall()}
+
+
+_OPEN_ACCOUNTS: Final = """
+    INSERT INTO payments_account (code, currency, kind, endpoint_id)
+    SELECT code, currency, kind, endpoint_id
+    FROM unnest(%s::text[], %s::text[], %s::text[], %s::bigint[]) WITH ORDINALITY
+        AS t (code, currency, kind, endpoint_id, n)
+    ORDER BY n
+    ON CONFLICT (code, currency) DO NOTHING
+    RETURNING code, currency
+"""
+
+
+def open_accounts(wanted: Iterable[tuple[str, str, str, int | None]]) -> set[AccountKey]:
+    """Open the accounts (code, currency, kind, endpoint id or None) that aren't yet; return which were opened."""
+    rows = sorted(set(wanted))
+    if not rows:
+        return set()
+    with connection.cursor() as cursor:
+        cursor.execute(_OPEN_ACCOUNTS, _columns(rows))
+        return {(row[0], row[1]) for row in cursor.fetchall()}
+
+
+class AccountDiffers(Exception):
+    """The account can't be what was asked for: its code is an endpoint's own, or it is open as another kind."""
+
+    def __init__(self, code: str, currency: str, kind: str) -> None:
+        super().__init__(code, currency, kind)
+        self.code, self.currency, self.kind = code, currency, kind
+
+
+def require_kinds(wanted: Iterable[tuple[str, str, str]]) -> None:
+    """Raise AccountDiffers unless each (code, currency) is open as that kind, and as nobody's own."""
+    kinds = {(code, currency): kind for code, currency, kind in wanted}
+    rows = models.Account.objects.filter(code__in={key[0] for key in kinds})
+    for code, currency, kind, endpoint_id in rows.values_list("code", "currency", "kind", "endpoint_id"):
+        is_reserved = endpoint_id is not None or postings.is_own_code(code)
+        if (code, currency) in kinds and (is_reserved or kind != kinds[code, currency]):
+            raise AccountDiffers(code, currency, kind)
+
+
+_NETS: Final = """
+    SELECT t.payment_id, a.code, a.currency, sum(CASE e.direction WHEN 'credit' THEN e.amount ELSE -e.amount END)
+    FROM payments_transfer t
+    JOIN payments_entry e ON e.transfer_id = t.id
+    JOIN payments_account a ON a.id = e.account_id
+    WHERE t.payment_id = ANY(%s) AND a.kind = 'liability'
+    GROUP BY t.payment_id, a.code, a.currency
+    HAVING sum(CASE e.direction WHEN 'credit' THEN e.amount ELSE -e.amount END) <> 0
+    ORDER BY t.payment_id, a.code, a.currency
+"""
+
+
+def payee_nets(payment_ids: Collection[int]) -> list[tuple[int, AccountKey, int]]:
+    """Return (payment id, account, net in minor units) of what payments have on payees' and suspense accounts."""
+    if not payment_ids:
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute(_NETS, [sorted(payment_ids)])
+        return [(row[0], (row[1], row[2]), int(row[3])) for row in cursor.fetchall()]
+
+
+_ENTER: Final = """
+    INSERT INTO payments_entry (transfer_id, line, account_id, currency, direction, amount)
+    SELECT transfer_id, line, account_id, currency, direction, amount
+    FROM unnest(%s::bigint[], %s::smallint[], %s::bigint[], %s::text[], %s::text[], %s::bigint[])
+        AS t (transfer_id, line, account_id, currency, direction, amount)
+"""
+
+
+def enter(booked: Sequence[Posting], accounts: Mapping[AccountKey, Account]) -> None:
+    """Insert the entries of new transfers and add them to the accounts' sums. The last step before COMMIT."""
+    if not booked:
+        return
+    known = _with_own_accounts(booked, accounts)
+    rows = [
+        (posting.id, line, known[key].id, key[1], direction, amount)
+        for posting in booked
+        for line, (key, direction, amount) in enumerate(posting.legs or (), start=1)
+    ]
+    with connection.cursor() as cursor:
+        cursor.execute(_ENTER, _columns(rows))
+    _add_to_balances((row[2], row[4], row[5]) for row in rows)
+
+
+def _with_own_accounts(
+    booked: Sequence[Posting], accounts: Mapping[AccountKey, Account]
+) -> Mapping[AccountKey, Account]:
+    """Return the accounts with all that the legs name; an endpoint's own are opened on demand, in any currency."""
+    missing = {key: p.books_id for p in booked for key, _, _ in p.legs or () if key not in accounts}
+    if not missing:
+        return accounts
+    known = {**accounts, **read_accounts(missing)}
+    unopened = [(key, books_id) for key, books_id in missing.items() if key not in known]
+    open_accounts(
+        (code, currency, postings.OWN_ACCOUNTS[postings.Role(code.partition(":")[0])], books_id)
+        for (code, currency), books_id in unopened
+    )
+    return {**known, **read_accounts([key for key, _ in unopened])}
+
+
+class Delta(Func):
+    """The change of this row's account, looked up by its id in two parallel arrays: one UPDATE for any number of rows."""
+
+    template = "(%(expressions)s)"
+    arg_joiner = ", "
+
+    def __init__(self, deltas: Mapping[int, int]) -> None:
+        ids = Value(list(deltas), output_field=ArrayField(BigIntegerField()))
+        amounts = Value(list(deltas.values()), output_field=ArrayField(BigIntegerField()))
+        super().__init__(amounts, ids, F("id"), output_field=BigIntegerField())
+
+    def as_sql(self, compiler: Any, connection: Any, **_: Any) -> tuple[str, list[Any]]:
+        amounts, ids, row_id = (compiler.compile(expression) for expression in self.get_source_expressions())
+        sql = f"(({amounts[0]})::numeric[])[array_position(({ids[0]})::bigint[], {row_id[0]})]"
+        return sql, [*amounts[1], *ids[1], *row_id[1]]
+
+
+def _add_to_balances(entries: Iterable[tuple[int, str, int]]) -> None:
+    debits: dict[int, int] = {}
+    credits: dict[int, int] = {}
+    for account_id, direction, amount in entries:
+        for sums, is_this in ((debits, direction == "debit"), (credits, direction == "credit")):
+            sums[account_id] = sums.get(account_id, 0) + (amount if is_this else 0)
+    accounts = models.Account.objects.filter(id__in=list(debits))
+    # Locked in id order, or two batches would wait for each other. NO KEY: entries' foreign keys lock the key.
+    list(accounts.order_by("id").select_for_update(no_key=True).values_list("id"))
+    accounts.update(debits=F("debits") + Delta(debits), credits=F("credits") + Delta(credits))
+
+
+def _columns(rows: Iterable[Sequence[Any]]) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)]

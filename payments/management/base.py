@@ -1,0 +1,56 @@
+"""What all commands share: arguments -> one domain call -> findings -> exit status (0 clean, 1 findings, 2 could not run).
+
+With --json, stdout is one JSON object; everything else goes to stderr.
+"""
+
+import abc
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+from django.db import DatabaseError, InterfaceError
+
+
+class CouldNotRun(Exception):
+    """The command can't do what was asked; its text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a command did: data for --json, lines for a person, and whether there is something to look at."""
+
+    data: dict[str, Any]
+    lines: list[str] = field(default_factory=list)
+    has_findings: bool = False
+
+
+class Command(BaseCommand, abc.ABC):
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--json", action="store_true", dest="as_json", help="one JSON object on stdout")
+
+    @abc.abstractmethod
+    def run(self, options: dict[str, Any]) -> Result:
+        """Do it. Raises CouldNotRun."""
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            result = self.run(options)
+        except CouldNotRun as problem:
+            self._fail(str(problem), as_json=options["as_json"])
+        except (DatabaseError, InterfaceError) as problem:
+            self._fail(f"the database: {str(problem).strip()}", as_json=options["as_json"])
+        if options["as_json"]:
+            self.stdout.write(json.dumps(result.data))
+        else:
+            for line in result.lines:
+                self.stdout.write(line)
+        raise SystemExit(1 if result.has_findings else 0)
+
+    def _fail(self, problem: str, *, as_json: bool) -> None:
+        self.stderr.write(problem)
+        if as_json:
+            self.stdout.write(json.dumps({"error": problem}))
+        raise SystemExit(2)

@@ -1,0 +1,31 @@
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from payments import recovery
+from payments.management import base
+
+
+class Command(base.Command):
+    help = "The start path: waits for the database, checks that it is safe to serve, verifies the ledger."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("--full", action="store_true", help="verify from the beginning")
+
+    def run(self, options: dict[str, Any]) -> base.Result:
+        try:
+            report = recovery.recover(full=options["full"])
+        except recovery.PreflightFailed as failed:
+            raise base.CouldNotRun("\n".join(failed.problems)) from failed
+        return verification_result(report)
+
+
+def verification_result(report: recovery.Report) -> base.Result:
+    """Return a verification's report as a command shows it."""
+    counts = ", ".join(f"{count} {what}" for what, count in report.checked.items())
+    lines = [f"warning: {warning}" for warning in report.warnings]
+    lines += [f"BROKEN {one.kind} {one.subject} {one.detail}" for one in report.broken]
+    verdict = f"{len(report.broken)} broken" if report.broken else "clean"
+    lines.append(f"{'full' if report.is_full else 'incremental'} verification: {verdict} ({counts}; {report.seconds:.2f} s)")
+    return base.Result(report.as_json(), lines, has_findings=bool(report.broken))

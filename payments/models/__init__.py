@@ -1,0 +1,27 @@
+"""The schema: tables, constraints and querysets. No business steps, no save() overrides, no signals."""
+
+from payments.models.endpoints import Endpoint
+from payments.models.events import Attempt, Claim, Event
+from payments.models.ledger import Account, Entry, Sighting, Transfer
+from payments.models.operations import Finding, OutboxMessage, StaffAction, Verification, VerifiedBalance
+from payments.models.payments import Correction, Dispute, Payment, Registration
+
+__all__ = [
+    "Account",
+    "Attempt",
+    "Claim",
+    "Correction",
+    "Dispute",
+    "Endpoint",
+    "Entry",
+    "Event",
+    "Finding",
+    "OutboxMessage",
+    "Payment",
+    "Registration",
+    "Sighting",
+    "StaffAction",
+    "Transfer",
+    "Verification",
+    "VerifiedBalance",
+]

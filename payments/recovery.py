@@ -1,0 +1,431 @@
+"""The only start path: preflight, then verification of the ledger. The first start and one after SIGKILL are the same.
+
+Checks yield findings; commands print them, /readyz and the admin show them, tests assert that there are none. Nothing
+is repaired here. Verification goes on from where the last one was: it reads what transactions wrote since, and compares
+every account with the sums of its entries. Transaction ids, not row ids, say what "since" is, because a low row id may
+commit late.
+
+After a crash: a verification that was killed left nothing; the next one begins at the same checkpoint. No worker holds
+anything durable, so there is nothing to release: its sessions' locks end by the server's own timeouts.
+"""
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from django.conf import settings
+from django.db import DatabaseError, connection, transaction
+from django.db.migrations.executor import MigrationExecutor
+
+from payments import conf, models
+from payments.payment_states import TOTALS_CHANGED
+
+logger = logging.getLogger(__name__)
+
+DATABASE_WAIT_S: Final = 60.0
+_SINGLE_FLIGHT: Final = 7_236_401  # advisory lock: one verification at a time
+SERVER_VERSION_MIN: Final = 150_000
+
+GUARDS: Final = (
+    "payments_transfer_append_only",
+    "payments_entry_append_only",
+    "payments_sighting_append_only",
+    "payments_correction_append_only",
+    "payments_staffaction_append_only",
+    "payments_claim_settled",
+    "payments_claim_kept",
+    "payments_entry_balanced",
+    "payments_account_grows",
+    "payments_account_kept",
+    "payments_endpoint_kept",
+)
+
+
+class PreflightFailed(Exception):
+    """The service must not start like this; problems says why, a line each, with what to do."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__(problems)
+        self.problems = problems
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """An invariant that does not hold."""
+
+    kind: str
+    subject: str
+    detail: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Report:
+    checked: dict[str, int] = field(default_factory=dict)
+    broken: list[Broken] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    is_full: bool = False
+    seconds: float = 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "checked": self.checked,
+            "findings": [asdict(one) for one in self.broken],
+            "warnings": self.warnings,
+            "full": self.is_full,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def recover(*, full: bool = False) -> Report:
+    """Wait for the database, check that it is safe to serve, and verify the ledger. Raises PreflightFailed."""
+    wait_for_database(DATABASE_WAIT_S)
+    warnings = preflight()
+    latest = models.Verification.objects.order_by("-finished_at", "-id").first()
+    # What was broken in the part already verified would not be seen again by looking only at what is new.
+    report = verify(full=full or latest is None or bool(latest.broken))
+    report.warnings = warnings
+    for one in report.broken:
+        logger.error("invariant_broken", extra=asdict(one))
+    return report
+
+
+def wait_for_database(seconds: float) -> None:
+    """Return once the database answers; raise its error when it doesn't within so many seconds."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            connection.ensure_connection()
+            return
+        except DatabaseError:
+            connection.close()
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
+def why_not_ready() -> str | None:
+    """Return why deliveries are not served, or None. One read."""
+    latest = models.Verification.objects.order_by("-finished_at", "-id").values_list("broken", flat=True).first()
+    if latest is None:
+        return "not recovered: run manage.py recover"
+    if latest:
+        return "broken invariant: " + ", ".join(sorted({one["kind"] for one in latest}))
+    return None
+
+
+# Preflight ------------------------------------------------------------------------------------------------------------
+
+
+def preflight() -> list[str]:
+    """Return warnings; raise PreflightFailed with all that forbids to start."""
+    problems, warnings = _unapplied_migrations(), []
+    unsafe = _unsafe_durability()
+    # The demo and tests may run fast and unsafe; nobody's money may.
+    (warnings if settings.DEBUG else problems).extend(unsafe)
+    if not problems:
+        problems += _server_problems() + _missing_guards() + _connection_sum()
+        warnings += _missing_secrets()
+    if problems:
+        raise PreflightFailed(problems)
+    return warnings
+
+
+def _setting(name: str) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting(%s)", [name])
+        return str(cursor.fetchone()[0])
+
+
+def _unsafe_durability() -> list[str]:
+    return [
+        f"PostgreSQL's {name} is off: an acknowledged payment could be lost. Set it to on"
+        for name in ("fsync", "full_page_writes", "synchronous_commit")
+        if _setting(name) == "off"
+    ]
+
+
+def _server_problems() -> list[str]:
+    problems = []
+    if connection.connection.info.server_version < SERVER_VERSION_MIN:
+        problems.append("PostgreSQL is older than 15. Use 15 to 18")
+    if _setting("default_transaction_isolation") != "read committed":
+        problems.append("The isolation level is not read committed. Remove what sets it in DATABASE_URL")
+    return problems
+
+
+def _unapplied_migrations() -> list[str]:
+    executor = MigrationExecutor(connection)
+    plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    return [f"Migration {migration} is not applied. Run manage.py migrate" for migration, _ in plan]
+
+
+def _missing_guards() -> list[str]:
+    with connection.cursor() as cursor:
+        # "O" fires in ordinary sessions; "D" is disabled, "R" fires only in replicas.
+        cursor.execute("SELECT tgname FROM pg_trigger WHERE tgenabled IN ('O', 'A') AND tgname = ANY(%s)", [list(GUARDS)])
+        present = {row[0] for row in cursor.fetchall()}
+    return [f"The guard {name} is missing or disabled. Enable the trigger" for name in GUARDS if name not in present]
+
+
+def _connection_sum() -> list[str]:
+    per_process = sum(settings.PAYMENTS_CONNECTION_PERMITS.values())
+    wanted = settings.WEB_CONCURRENCY * per_process
+    room = int(_setting("max_connections")) - int(_setting("superuser_reserved_connections"))
+    if wanted < room:
+        return []
+    return [
+        f"{settings.WEB_CONCURRENCY} processes of {per_process} connections ({settings.PAYMENTS_CONNECTION_PERMITS}) are"
+        f" {wanted}, and PostgreSQL has room for {room}, of which one is for commands."
+        " Lower WEB_CONCURRENCY or the permits, or raise max_connections"
+    ]
+
+
+def _missing_secrets() -> list[str]:
+    conf.read_endpoints()
+    return [
+        f"{conf.secrets_name(endpoint.slug)} is not set: every delivery to /webhooks/{endpoint.slug}/ is refused"
+        for endpoint in conf.known_endpoints()
+        if not endpoint.secrets
+    ]
+
+
+# Verification ---------------------------------------------------------------------------------------------------------
+
+
+def verify(*, full: bool) -> Report:
+    """Verify the ledger in one snapshot, safe beside live deliveries; record the run and move the checkpoint.
+
+    full: from the beginning, else what transactions wrote since the last run's horizon.
+    """
+    started_at, clock = datetime.now(UTC), time.monotonic()
+    report = Report(is_full=full)
+    with _snapshot() as cursor:
+        cursor.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
+        horizon = cursor.fetchone()[0]
+        since = 0 if full else _last_horizon(horizon)
+        scope = {"since": str(since), "horizon": str(horizon), "full": since == 0}
+        for check in CHECKS:
+            report.broken += check(cursor, scope, report.checked)
+        if not report.broken:
+            cursor.execute(_MOVE_CHECKPOINT, scope)
+        models.Verification.objects.create(
+            is_full=since == 0,
+            horizon=horizon if not report.broken else since,
+            checked=report.checked,
+            broken=[asdict(one) for one in report.broken],
+            started_at=started_at,
+        )
+    report.seconds = time.monotonic() - clock
+    return report
+
+
+def _last_horizon(now: int) -> int:
+    latest = models.Verification.objects.order_by("-finished_at", "-id").first()
+    # A cluster restored from a dump counts its transactions anew: begin at the beginning then.
+    return latest.horizon if latest is not None and latest.horizon <= now else 0
+
+
+@contextmanager
+def _snapshot() -> Iterator[Any]:
+    with transaction.atomic(durable=True), connection.cursor() as cursor:
+        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        # This may take as long as the ledger is large, and holds no lock that a delivery wants.
+        for name in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
+            cursor.execute("SELECT set_config(%s, '0', true)", [name])
+        cursor.execute("SET LOCAL work_mem = '64MB'")
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_SINGLE_FLIGHT])
+        yield cursor
+
+
+Scope = Mapping[str, Any]
+
+_IN_SCOPE: Final = "(%(full)s OR t.recorded_xid >= %(since)s::text::xid8)"
+
+
+def _rows(cursor: Any, sql: str, scope: Scope) -> list[tuple[Any, ...]]:
+    cursor.execute(sql, scope)
+    return list(cursor.fetchall())
+
+
+_ACCOUNTS: Final = f"""
+    WITH new AS (
+        SELECT e.account_id,
+               sum(e.amount) FILTER (WHERE e.direction = 'debit') AS debits,
+               sum(e.amount) FILTER (WHERE e.direction = 'credit') AS credits
+        FROM payments_entry e JOIN payments_transfer t ON t.id = e.transfer_id
+        WHERE {_IN_SCOPE}
+        GROUP BY e.account_id
+    )
+    SELECT a.code, a.currency, a.debits, a.credits, s.debits, s.credits, a.balance
+    FROM payments_account a
+    LEFT JOIN new n ON n.account_id = a.id
+    LEFT JOIN payments_verifiedbalance v ON v.account_id = a.id AND NOT %(full)s
+    CROSS JOIN LATERAL (SELECT COALESCE(v.debits, 0) + COALESCE(n.debits, 0) AS debits,
+                               COALESCE(v.credits, 0) + COALESCE(n.credits, 0) AS credits) s
+    WHERE (a.debits, a.credits) <> (s.debits, s.credits)
+"""
+
+_MOVE_CHECKPOINT: Final = f"""
+    INSERT INTO payments_verifiedbalance AS v (account_id, debits, credits)
+    SELECT e.account_id,
+           COALESCE(sum(e.amount) FILTER (WHERE e.direction = 'debit'), 0),
+           COALESCE(sum(e.amount) FILTER (WHERE e.direction = 'credit'), 0)
+    FROM payments_entry e JOIN payments_transfer t ON t.id = e.transfer_id
+    WHERE {_IN_SCOPE} AND t.recorded_xid < %(horizon)s::text::xid8
+    GROUP BY e.account_id
+    ON CONFLICT (account_id) DO UPDATE
+    SET debits = EXCLUDED.debits + CASE WHEN %(full)s THEN 0 ELSE v.debits END,
+        credits = EXCLUDED.credits + CASE WHEN %(full)s THEN 0 ELSE v.credits END
+"""
+
+
+def _check_accounts(cursor: Any, scope: Scope, checked: dict[str, int]) -> Iterator[Broken]:
+    """Every balance equals its entries."""
+    checked["accounts"] = models.Account.objects.count()
+    for code, currency, debits, credits, entry_debits, entry_credits, _ in _rows(cursor, _ACCOUNTS, scope):
+        detail = {"account": [int(debits), int(credits)], "entries": [int(entry_debits), int(entry_credits)]}
+        yield Broken("balance_differs_from_entries", f"{code} {currency}", detail)
+
+
+def _check_trial_balance(cursor: Any, scope: Scope, checked: dict[str, int]) -> Iterator[Broken]:
+    """All debits equal all credits, per currency."""
+    sql = "SELECT currency, sum(debits), sum(credits) FROM payments_account GROUP BY currency"
+    rows = _rows(cursor, sql, scope)
+    checked["currencies"] = len(rows)
+    for currency, debits, credits in rows:
+        if debits != credits:
+            yield Broken("currency_not_balanced", currency, {"debits": int(debits), "credits": int(credits)})
+
+
+_TRANSFERS: Final = f"""
+    SELECT t.key, t.id, count(e.id), COALESCE(min(e.line), 0), COALESCE(max(e.line), 0)
+    FROM payments_transfer t LEFT JOIN payments_entry e ON e.transfer_id = t.id
+    WHERE {_IN_SCOPE}
+    GROUP BY t.id
+    HAVING count(e.id) < 2 OR min(e.line) <> 1 OR max(e.line) <> count(e.id)
+"""
+_UNBALANCED: Final = f"""
+    SELECT t.key, e.currency, sum(CASE e.direction WHEN 'debit' THEN e.amount ELSE -e.amount END)
+    FROM payments_transfer t JOIN payments_entry e ON e.transfer_id = t.id
+    WHERE {_IN_SCOPE}
+    GROUP BY t.id, e.currency
+    HAVING sum(CASE e.direction WHEN 'debit' THEN e.amount ELSE -e.amount END) <> 0
+"""
+
+
+def _check_transfers(cursor: Any, scope: Scope, checked: dict[str, int]) -> Iterator[Broken]:
+    """Every transfer has its entries, numbered from 1, that sum to zero per currency."""
+    sql = f"SELECT count(*), count(DISTINCT t.payment_id) FROM payments_transfer t WHERE {_IN_SCOPE}"
+    checked["transfers"], checked["payments"] = _rows(cursor, sql, scope)[0]
+    for key, _, entries, first, last in _rows(cursor, _TRANSFERS, scope):
+        yield Broken("transfer_incomplete", key, {"entries": entries, "first_line": first, "last_line": last})
+    for key, currency, difference in _rows(cursor, _UNBALANCED, scope):
+        yield Broken("transfer_not_balanced", key, {"currency": currency, "difference": int(difference)})
+
+
+_REVERSALS: Final = f"""
+    SELECT t.key, o.key FROM payments_transfer t JOIN payments_transfer o ON o.id = t.reverses_id
+    WHERE {_IN_SCOPE}
+      AND (t.amount, t.currency, t.payment_id) IS DISTINCT FROM (o.amount, o.currency, o.payment_id)
+"""
+_UNMET: Final = f"""
+    SELECT c.key FROM payments_correction c JOIN payments_transfer t ON t.key = c.key
+    LEFT JOIN payments_transfer r ON r.reverses_id = t.id
+    WHERE r.id IS NULL
+      AND (t.amount, t.currency, t.payment_id) IS NOT DISTINCT FROM (c.amount, c.currency, c.payment_id)
+"""
+
+
+def _check_reversals(cursor: Any, scope: Scope, checked: dict[str, int]) -> Iterator[Broken]:
+    """A reversal undoes its original whole; an original whose correction is known is reversed."""
+    checked["corrections"] = models.Correction.objects.count()
+    for key, original in _rows(cursor, _REVERSALS, scope):
+        yield Broken("reversal_differs", key, {"original": original})
+    for (key,) in _rows(cursor, _UNMET, scope):
+        yield Broken("correction_not_booked", key, {})
+
+
+# Payments with a transfer in scope, whole.
+_TOUCHED: Final = f"""
+    touched AS (SELECT DISTINCT t.payment_id AS id FROM payments_transfer t WHERE t.payment_id IS NOT NULL AND {_IN_SCOPE})
+"""
+
+
+def _changes_sql(total: str) -> str:
+    kinds = [(kind, sense) for kind, (name, sense) in TOTALS_CHANGED.items() if name == total]
+    cases = " ".join(f"WHEN '{kind}' THEN {sense}" for kind, sense in kinds)
+    return f"COALESCE(sum(amount * direction * CASE kind {cases} ELSE 0 END), 0)"
+
+
+_PAYMENTS: Final = f"""
+    WITH {_TOUCHED},
+    moved AS (
+        SELECT t.payment_id, t.currency, t.amount, COALESCE(o.kind, t.kind) AS kind,
+               CASE WHEN t.reverses_id IS NULL THEN 1 ELSE -1 END AS direction
+        FROM touched JOIN payments_transfer t ON t.payment_id = touched.id
+        LEFT JOIN payments_transfer o ON o.id = t.reverses_id
+    )
+    SELECT b.slug, p.reference, p.captured, p.refunded, p.disputed, p.fees,
+           {", ".join(_changes_sql(total) for total in ("captured", "refunded", "disputed", "fees"))}
+    FROM moved m JOIN payments_payment p ON p.id = m.payment_id AND p.currency = m.currency
+    JOIN payments_endpoint b ON b.id = p.endpoint_id
+    GROUP BY p.id, b.slug
+    HAVING (p.captured, p.refunded, p.disputed, p.fees) <>
+           ({", ".join(_changes_sql(total) for total in ("captured", "refunded", "disputed", "fees"))})
+"""
+
+# A payment has money on no payee's account but its own payee's, and in suspense only while that has no account.
+_PAYEES: Final = f"""
+    WITH {_TOUCHED}
+    SELECT b.slug, p.reference, a.code, a.currency,
+           sum(CASE e.direction WHEN 'credit' THEN e.amount ELSE -e.amount END)
+    FROM touched
+    JOIN payments_payment p ON p.id = touched.id
+    JOIN payments_endpoint b ON b.id = p.endpoint_id
+    JOIN payments_transfer t ON t.payment_id = p.id
+    JOIN payments_entry e ON e.transfer_id = t.id
+    JOIN payments_account a ON a.id = e.account_id AND a.kind = 'liability'
+    WHERE CASE WHEN a.currency = p.currency
+               THEN a.code <> CASE WHEN p.payee_account_id IS NULL THEN 'suspense:' || b.slug ELSE p.payee END
+               ELSE a.code NOT IN (COALESCE(p.payee, ''), 'suspense:' || b.slug) END
+    GROUP BY p.id, b.slug, a.id
+    HAVING sum(CASE e.direction WHEN 'credit' THEN e.amount ELSE -e.amount END) <> 0
+"""
+
+
+def _check_payments(cursor: Any, scope: Scope, checked: dict[str, int]) -> Iterator[Broken]:
+    """Every payment's totals equal its transfers, and its money is where its payee's is."""
+    names = ("captured", "refunded", "disputed", "fees")
+    for slug, reference, *sums in _rows(cursor, _PAYMENTS, scope):
+        row, transfers = dict(zip(names, sums[:4])), dict(zip(names, map(int, sums[4:])))
+        yield Broken("payment_differs_from_transfers", f"{slug}:{reference}", {"payment": row, "transfers": transfers})
+    for slug, reference, code, currency, net in _rows(cursor, _PAYEES, scope):
+        detail = {"account": code, "currency": currency, "net": int(net)}
+        yield Broken("money_at_wrong_payee", f"{slug}:{reference}", detail)
+
+
+_CLAIMS: Final = """
+    SELECT b.slug, c.event_id FROM payments_claim c JOIN payments_endpoint b ON b.id = c.endpoint_id
+    WHERE (%(full)s OR c.claimed_at >= (SELECT max(started_at) FROM payments_verification) - interval '1 hour')
+      AND NOT EXISTS (SELECT FROM payments_event e WHERE e.claim_id = c.id)
+"""
+
+
+def _check_claims(cursor: Any, scope: Scope, checked: dict[str, int]) -> Iterator[Broken]:
+    """Every claim has the evidence it was made from."""
+    for slug, event_id in _rows(cursor, _CLAIMS, scope):
+        yield Broken("claim_without_evidence", f"{slug}:{event_id}", {})
+
+
+CHECKS: Final = (
+    _check_accounts,
+    _check_trial_balance,
+    _check_transfers,
+    _check_reversals,
+    _check_payments,
+    _check_claims,
+)

@@ -1,0 +1,169 @@
+"""HTTP, and nothing else: bytes in, one domain call, bytes out.
+
+What each error becomes, drawn once:
+
+    VerificationFailed                        400   never says which part failed
+    unknown endpoint                          404
+    not POST                                  405   Allow: POST
+    body past PAYMENTS_BODY_BYTES_MAX         413
+    event id re-used for other content        422   or 200, where the endpoint acknowledges; names the fields
+    limits.Saturated, batching.ResultUnknown,
+    SettlementFailed, database not reachable  503   Retry-After; the gateway's retry is the repair
+
+An intentional 500 does not exist, nor a redirect: some gateways never retry one. A 2xx is sent only after COMMIT.
+"""
+
+import hmac
+import random
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import cache
+from typing import Final
+
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.csrf import csrf_exempt
+
+from payments import batching, conf, database, intake, limits, metrics, recovery, replies
+from payments.gateways import base
+from payments.replies import Answer, Reply
+
+QUEUE_S: Final = 2.0  # how long a delivery waits for its batch; with 3 s of transaction it stays within the deadline
+QUEUE_MAX: Final = 10_000  # never reached: threads are fewer. A number all the same, so that the queue has an end
+
+
+@csrf_exempt
+def webhook(request: HttpRequest, slug: str) -> HttpResponse:
+    """Answer one delivery."""
+    metrics.start_publishing()
+    if request.method != "POST":
+        response = _response(replies.problem(405, "Only POST is answered here"))
+        response["Allow"] = "POST"
+        return response
+    try:
+        with limits.get("intake"):
+            answer = _receive(request, slug)
+    except limits.Saturated as saturated:
+        return _unavailable(slug, saturated.retry_after_s)
+    except (batching.ResultUnknown, intake.SettlementFailed, DatabaseError, InterfaceError):
+        return _unavailable(slug, batcher().retry_after_s())
+    metrics.count_delivery(slug if conf.known_endpoint(slug) else "unknown", answer.outcome, is_replay=answer.is_replay)
+    return _response(answer.reply)
+
+
+def _receive(request: HttpRequest, slug: str) -> Answer:
+    endpoint = _endpoint(slug)
+    if endpoint is None:
+        return Answer(replies.problem(404, "No such endpoint"), "unknown")
+    body = _body(request)
+    if body is None:
+        return Answer(replies.problem(413, "The body is too large"), "too_large")
+    delivery = base.Delivery(_headers(request), body, datetime.now(UTC))
+    try:
+        job = intake.receive(endpoint, delivery)
+    except base.VerificationFailed:
+        return Answer(replies.problem(400, "The delivery could not be verified"), "refused")
+    now = time.monotonic()
+    deadline = now + settings.PAYMENTS_DEADLINE_MS / 1000
+    return batcher().submit(job, queue_deadline=now + QUEUE_S, deadline=deadline)
+
+
+@cache
+def batcher() -> batching.Batcher[intake.Job, Answer]:
+    """Return this process's batcher: whoever gets one of its permits settles for all who wait."""
+    made = batching.Batcher[intake.Job, Answer](
+        name="settle",
+        permits=settings.PAYMENTS_SETTLE_PERMITS,
+        batch_max=settings.PAYMENTS_SETTLE_BATCH_MAX,
+        queue_max=QUEUE_MAX,
+        run=_settle,
+    )
+    limits.register(made)
+    return made
+
+
+def _settle(jobs: Sequence[intake.Job], deadline: float) -> Sequence[Answer | Exception]:
+    started_at = time.perf_counter()
+    try:
+        return intake.settle(jobs, deadline)
+    finally:
+        metrics.batch_size.observe(len(jobs))
+        metrics.settle_seconds.observe(time.perf_counter() - started_at)
+
+
+def _endpoint(slug: str) -> conf.Endpoint | None:
+    known = conf.known_endpoint(slug)
+    if known is None and not conf.is_copy_fresh(conf.UNKNOWN_PAUSE_S):
+        # Not known to this process yet. One thread asks; the others hear 503 rather than queue for an answer.
+        with limits.get("health"), database.connected(time.monotonic() + 1.0):
+            conf.read_endpoints()
+        known = conf.known_endpoint(slug)
+    return known
+
+
+def _body(request: HttpRequest) -> bytes | None:
+    """Return the body as received, or None past the limit. Reads no more than the limit, however it is framed."""
+    body_bytes_max: int = settings.PAYMENTS_BODY_BYTES_MAX
+    length = request.META.get("CONTENT_LENGTH") or ""
+    if not length:  # chunked: Django would take it for empty
+        body: bytes = request.environ["wsgi.input"].read(body_bytes_max + 1)  # type: ignore[attr-defined]
+    elif int(length) > body_bytes_max:
+        return None
+    else:
+        body = request.environ["wsgi.input"].read(int(length))  # type: ignore[attr-defined]
+    return body if len(body) <= body_bytes_max else None
+
+
+def _headers(request: HttpRequest) -> dict[str, str]:
+    return {
+        name[5:].replace("_", "-").lower(): value for name, value in request.META.items() if name.startswith("HTTP_")
+    }
+
+
+def _response(reply: Reply) -> HttpResponse:
+    return HttpResponse(reply.body, status=reply.status, content_type=reply.content_type)
+
+
+def _unavailable(slug: str, retry_after_s: int) -> HttpResponse:
+    metrics.count_delivery(slug if conf.known_endpoint(slug) else "unknown", "unavailable")
+    response = _response(replies.problem(503, "Try again later"))
+    # With jitter, or all who were refused together come back together.
+    response["Retry-After"] = str(retry_after_s + random.randint(0, retry_after_s))
+    return response
+
+
+def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """Answer an address that is nowhere."""
+    return _response(replies.problem(404, "Not found"))
+
+
+# Health ---------------------------------------------------------------------------------------------------------------
+
+
+def livez(request: HttpRequest) -> HttpResponse:
+    """Say that this process answers. Asks no database."""
+    return HttpResponse("ok\n", content_type="text/plain")
+
+
+def readyz(request: HttpRequest) -> HttpResponse:
+    """Say whether deliveries are served: 503 until recovered, while an invariant is broken, without the database."""
+    try:
+        with limits.get("health"), database.connected(time.monotonic() + 1.0):
+            problem = recovery.why_not_ready()
+    except limits.Saturated:
+        problem = "too many ask at once"
+    except (DatabaseError, InterfaceError):
+        problem = "the database can't be reached"
+    return HttpResponse(f"{problem or 'ready'}\n", status=503 if problem else 200, content_type="text/plain")
+
+
+def metrics_page(request: HttpRequest) -> HttpResponse:
+    """Return the metrics; where PAYMENTS_METRICS_TOKEN is set only to who sends it as `Authorization: Bearer …`."""
+    token: str = settings.PAYMENTS_METRICS_TOKEN
+    given = request.headers.get("Authorization", "")
+    if token and not hmac.compare_digest(f"Bearer {token}".encode(), given.encode()):
+        return HttpResponse("unauthorized\n", status=401, content_type="text/plain")
+    batcher()  # an idle process's gauges read zero instead of being absent
+    return HttpResponse(metrics.exposition(), content_type="text/plain; version=0.0.4; charset=utf-8")

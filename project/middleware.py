@@ -1,0 +1,22 @@
+"""What the project adds to Django's middleware. Must not touch webhooks: a reply is the same every time."""
+
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.middleware.locale import LocaleMiddleware
+
+
+class StaffLocaleMiddleware(LocaleMiddleware):
+    """Chooses the reader's language for the admin only.
+
+    Elsewhere it would add a Content-Language header that follows the caller's Accept-Language, and a
+    re-delivery must get the headers that the first delivery got.
+    """
+
+    def process_request(self, request: HttpRequest) -> None:
+        if request.path_info.startswith("/admin/"):
+            super().process_request(request)
+
+    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        if not request.path_info.startswith("/admin/"):
+            return response
+        return super().process_response(request, response)

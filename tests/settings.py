@@ -1,0 +1,22 @@
+"""The project's settings for tests: a bare `pytest` needs no environment, and nobody's `.env` changes a test.
+
+Where DATABASE_URL is unset, tests have an embedded PostgreSQL of their own, beside that of `make run`.
+"""
+
+import os
+from pathlib import Path
+
+from project import embedded
+
+_folder = Path(__file__).resolve().parent.parent / os.environ.get("DATA_DIR", ".data")
+_server = None if os.environ.get("DATABASE_URL") else embedded.locate(data_dir=_folder, name="postgres-test")
+
+# In the environment, so that the servers and commands that tests start have them too.
+os.environ["ENV_FILE"] = os.devnull
+os.environ.setdefault("SECRET_KEY", "for-tests-only-" * 4)
+if _server:
+    os.environ["DATABASE_URL"] = _server.url
+
+from project.settings import *  # noqa: E402, F403
+
+EMBEDDED_POSTGRESQL = _server
