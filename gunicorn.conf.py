@@ -28,10 +28,14 @@ bind = f"127.0.0.1:{settings.PORT}"
 
 # Processes use the cores, threads wait: for the commit of the batch that their delivery is in.
 workers = settings.WEB_CONCURRENCY
-worker_class = "gthread"
+worker_class = "project.worker.Worker"
 threads = settings.WEB_THREADS
-# Connections of one process, idle ones too. More wait unaccepted, in the backlog.
-worker_connections = 1000
+# Connections of one process, idle ones too; twice as many files, for those that are about to be closed. More
+# wait unaccepted, in the backlog.
+_files_soft, _files_hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+_files = max(_files_soft, min(_files_hard, 4096))  # macOS has 256 unless asked
+resource.setrlimit(resource.RLIMIT_NOFILE, (_files, _files_hard))
+worker_connections = min(1000, (_files - 100) // 2)
 backlog = 2048
 
 # A worker whose main thread says nothing for so many seconds is killed. No request keeps that thread busy, so
@@ -62,10 +66,6 @@ control_socket_disable = True
 # A worker's sign of life is a file's time. On a disk, that could wait for the disk.
 worker_tmp_dir = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108
 
-# macOS allows 256 open files unless asked, fewer than the connections above.
-_files_soft, _files_hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-resource.setrlimit(resource.RLIMIT_NOFILE, (max(_files_soft, min(_files_hard, 4096)), _files_hard))
-
 # prometheus-client looks for this when it is imported: every process keeps its numbers in files of its own
 # here.
 _metrics = settings.DATA_DIR / "metrics" / str(settings.PORT)
@@ -89,6 +89,9 @@ def when_ready(server: Any) -> None:
     """Begin with empty metrics. The port is ours by now, so these aren't the files of a server that runs."""
     shutil.rmtree(_metrics, ignore_errors=True)
     _metrics.mkdir(parents=True)
+    for listener in server.LISTENERS:
+        # An answer must fit in here, so that no thread waits for a slow reader. Connections inherit it.
+        listener.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 512 * 1024)
 
 
 def post_worker_init(worker: Any) -> None:

@@ -70,9 +70,9 @@ def durability() -> dict[str, str]:
     return values
 
 
-def settle_disk(name: str) -> None:
-    """Let each row begin with a written disk: what others left to be written is not its work."""
-    with connect(name) as connection:
+def settle_disk() -> None:
+    """Write to disk what earlier rows left to be written: it is not the next one's work."""
+    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
         try:
             connection.execute("CHECKPOINT")
         except psycopg.errors.InsufficientPrivilege:
@@ -97,7 +97,12 @@ class Server:
 
 @contextmanager
 def served(
-    *, app: str | None, environment: Mapping[str, str], log: Path, python: str = sys.executable, options: Sequence[str] = ()
+    *,
+    app: str | None,
+    environment: Mapping[str, str],
+    log: Path,
+    python: str = sys.executable,
+    options: Sequence[str] = (),
 ) -> Iterator[Server]:
     """Serve with gunicorn while the block runs. app: None for the product itself."""
     port = _free_port()
@@ -221,3 +226,10 @@ async def _load(
         p50_ms=ordered[len(ordered) // 2],
         p99_ms=ordered[len(ordered) * 99 // 100],
     )
+
+
+def progress(line: str) -> None:
+    """Show on a terminal what is being done."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r{line}\x1b[K")
+        sys.stderr.flush()

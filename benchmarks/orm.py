@@ -32,7 +32,9 @@ def webhook(request: HttpRequest, slug: str) -> HttpResponse:
             _book(endpoint, notice.facts[0], claim)
     except IntegrityError:
         claim = models.Claim.objects.get(endpoint_id=endpoint.id, event_id=notice.event_id)
-    return HttpResponse(bytes(claim.reply_body), status=claim.reply_status, content_type=claim.reply_content_type)
+    return HttpResponse(
+        bytes(claim.reply_body), status=claim.reply_status, content_type=claim.reply_content_type
+    )
 
 
 def _claim(endpoint: conf.Endpoint, notice: base.Notice, delivery: base.Delivery) -> models.Claim:
@@ -70,7 +72,12 @@ def _book(endpoint: conf.Endpoint, fact: facts.Fact, claim: models.Claim) -> Non
     payment, _ = models.Payment.objects.select_for_update().get_or_create(
         endpoint_id=endpoint.id,
         reference=fact.payment,
-        defaults={"currency": fact.currency, "payee": fact.account, "payee_rank": 2, "payee_account": credited},
+        defaults={
+            "currency": fact.currency,
+            "payee": fact.account,
+            "payee_rank": 2,
+            "payee_account": credited,
+        },
     )
     transfer = models.Transfer.objects.create(
         key=facts.business_key(endpoint.slug, fact),

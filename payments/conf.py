@@ -1,7 +1,8 @@
 """Endpoints as deliveries need them: the row, its gateway's adapter and its secrets, in one frozen value.
 
-A delivery must be verified before the database is touched, so each process keeps a copy of the rows. It is read again
-by a settlement that finds it older than COPY_AGE_MAX_S, and for an unknown slug at most once per UNKNOWN_PAUSE_S.
+A delivery must be verified before the database is touched, so each process keeps a copy of the rows, and of whether
+the newest verification lets money be served. It is read again by a settlement that finds it older than COPY_AGE_MAX_S,
+and for an unknown slug, or while money isn't served, at most once per RETRY_PAUSE_S.
 """
 
 import time
@@ -14,7 +15,7 @@ from payments import gateways, models
 from payments.gateways import base
 
 COPY_AGE_MAX_S: Final = 10.0  # how late a change of an endpoint's row is seen
-UNKNOWN_PAUSE_S: Final = 1.0  # a flood to unknown addresses must not become a flood of queries
+RETRY_PAUSE_S: Final = 1.0  # a flood to unknown addresses must not become a flood of queries
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Endpoint:
 
 
 _copy: dict[str, Endpoint] = {}
+_closed: str | None = None
 _read_at = float("-inf")
 
 
@@ -61,24 +63,40 @@ def is_copy_fresh(age_max_s: float) -> bool:
     return time.monotonic() - _read_at < age_max_s
 
 
-def read_endpoints() -> None:
-    """Read the copy anew: one query."""
-    global _copy, _read_at
+def why_closed() -> str | None:
+    """Return why this process serves no money, or None; asks no database."""
+    return _closed
+
+
+def read_copy() -> None:
+    """Read the copy anew: two queries."""
+    global _copy, _closed, _read_at
     rows = models.Endpoint.objects.select_related("books")
     _copy = {row.slug: _endpoint(row) for row in rows if row.gateway in gateways.REGISTRY}
+    _closed = _read_closed()
     _read_at = time.monotonic()
+
+
+def _read_closed() -> str | None:
+    runs = models.Verification.objects.order_by("-finished_at", "-id")
+    broken = runs.values_list("broken", flat=True).first()
+    if broken is None:
+        return "not recovered: run manage.py recover"
+    if broken:
+        return "broken invariant: " + ", ".join(sorted({one["kind"] for one in broken}))
+    return None
 
 
 def endpoint(slug: str) -> Endpoint:
     """Return an endpoint for a command, read now. Raises LookupError when there is none of that slug."""
-    read_endpoints()
+    read_copy()
     return _copy[slug]
 
 
-def forget_endpoints() -> None:
+def forget_copy() -> None:
     """Drop the copy, as in a process that has just started."""
-    global _copy, _read_at
-    _copy, _read_at = {}, float("-inf")
+    global _copy, _closed, _read_at
+    _copy, _closed, _read_at = {}, None, float("-inf")
 
 
 def _suffix(slug: str) -> str:

@@ -34,6 +34,7 @@ from payments import (
     database,
     disputes,
     facts,
+    failpoints,
     findings,
     ledger,
     outbox,
@@ -100,7 +101,7 @@ def settle(jobs: Sequence[Job], deadline: float) -> list[Answer | Exception]:
 
 def _settle_connected(jobs: Sequence[Job], deadline: float) -> list[Answer | Exception]:
     if not conf.is_copy_fresh(conf.COPY_AGE_MAX_S):
-        conf.read_endpoints()
+        conf.read_copy()
     known = claims.find({candidate.key for job in jobs for candidate in job.candidates})
     answers: list[Answer | Exception | None] = [_replay(job, known) for job in jobs]
     unsettled = [n for n, answer in enumerate(answers) if answer is None]
@@ -172,6 +173,7 @@ def _commit(
                     database.set_lock_timeout(lock_timeout_ms)
                 answers = _settle_in_transaction(jobs, known)
                 is_committing = True  # Note [Unknown commits]
+            failpoints.hit("after_commit")
             return answers
         except (DatabaseError, InterfaceError) as error:
             is_lost = database.drop_if_lost()
@@ -208,8 +210,11 @@ def _failed_alone(job: Job, known: Known, error: Exception, deadline: float) -> 
 
 def _settle_in_transaction(jobs: Sequence[Job], known: Known) -> list[Answer]:
     candidates = [candidate for job in jobs for candidate in job.candidates]
+    failpoints.hit("before_claims")
     decisions = claims.take(candidates)
+    failpoints.hit("after_claims")
     claims.keep_evidence(candidates, decisions, failed_before=known)
+    failpoints.hit("after_events")
 
     owners = [candidate for candidate in candidates if candidate.is_owner]
     told: list[Told] = []
@@ -228,6 +233,7 @@ def _settle_in_transaction(jobs: Sequence[Job], known: Known) -> list[Answer]:
             reply = owner.endpoint.gateway.acknowledge(owner.notice.event_id, "duplicate")
             decisions[owner.key].amend(outcome="duplicate", reply=reply)
     claims.amend(decisions.values())
+    failpoints.hit("before_commit")
     return [_worst(_answer(candidate, decisions[candidate.key]) for candidate in job.candidates) for job in jobs]
 
 
@@ -297,6 +303,7 @@ def book(
     if not (told or found or registering or reassessing):
         return booking.Booking(told)
     states = payment_states.lock(told, registered=registering or {}, payments=reassessing)
+    failpoints.hit("after_payments")
     for ref, wanted in sorted((registering or {}).items()):
         registrations.insert(ref, wanted)
     booked = booking.record_facts(told, states)
@@ -307,6 +314,7 @@ def book(
     accounts = ledger.read_accounts(booking.accounts_needed(states.values(), booked.transfers))
     booked.transfers += ledger.record(booking.settle_payees(states.values(), accounts, now=datetime.now(UTC)))
     booking.set_legs(booked.transfers, accounts)
+    failpoints.hit("after_transfers")
     payment_states.save(states.values())
     seen = [
         payment_states.find_contradictions(states.values()),
@@ -317,6 +325,7 @@ def book(
     findings.close_healed([one for _, healed in seen for one in healed])
     ledger.see_again(booked.sightings)
     outbox.enqueue_transfers(booked.transfers, event_ids=event_ids or {})
+    failpoints.hit("after_outbox")
     ledger.enter(booked.transfers, accounts)  # accounts come last: see ledger.py
     return booked
 

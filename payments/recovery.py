@@ -107,16 +107,6 @@ def wait_for_database(seconds: float) -> None:
             time.sleep(0.2)
 
 
-def why_not_ready() -> str | None:
-    """Return why deliveries are not served, or None. One read."""
-    latest = models.Verification.objects.order_by("-finished_at", "-id").values_list("broken", flat=True).first()
-    if latest is None:
-        return "not recovered: run manage.py recover"
-    if latest:
-        return "broken invariant: " + ", ".join(sorted({one["kind"] for one in latest}))
-    return None
-
-
 # Preflight ------------------------------------------------------------------------------------------------------------
 
 
@@ -185,7 +175,7 @@ def _connection_sum() -> list[str]:
 
 
 def _missing_secrets() -> list[str]:
-    conf.read_endpoints()
+    conf.read_copy()
     return [
         f"{conf.secrets_name(endpoint.slug)} is not set: every delivery to /webhooks/{endpoint.slug}/ is refused"
         for endpoint in conf.known_endpoints()
@@ -207,9 +197,8 @@ def verify(*, full: bool) -> Report:
         cursor.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
         horizon = cursor.fetchone()[0]
         since = 0 if full else _last_horizon(horizon)
-        scope = {"since": str(since), "horizon": str(horizon), "full": since == 0}
-        for check in CHECKS:
-            report.broken += check(cursor, scope, report.checked)
+        scope = _scope(since, horizon)
+        report.broken = find_broken(cursor, scope, report.checked)
         if not report.broken:
             cursor.execute(_MOVE_CHECKPOINT, scope)
         models.Verification.objects.create(
@@ -221,6 +210,18 @@ def verify(*, full: bool) -> Report:
         )
     report.seconds = time.monotonic() - clock
     return report
+
+
+def find_broken(
+    cursor: Any, scope: Mapping[str, Any] | None = None, checked: dict[str, int] | None = None
+) -> list[Broken]:
+    """Return the invariants that don't hold, in the scope, else everywhere; count into `checked` what was looked at."""
+    counts: dict[str, int] = {} if checked is None else checked
+    return [one for check in CHECKS for one in check(cursor, scope or _scope(0, 0), counts)]
+
+
+def _scope(since: int, horizon: int) -> dict[str, Any]:
+    return {"since": str(since), "horizon": str(horizon), "full": since == 0}
 
 
 def _last_horizon(now: int) -> int:

@@ -26,7 +26,7 @@ from django.db import DatabaseError, InterfaceError
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 
-from payments import batching, conf, database, intake, limits, metrics, recovery, replies
+from payments import batching, conf, database, failpoints, intake, limits, metrics, replies
 from payments.gateways import base
 from payments.replies import Answer, Reply
 
@@ -49,6 +49,7 @@ def webhook(request: HttpRequest, slug: str) -> HttpResponse:
         return _unavailable(slug, saturated.retry_after_s)
     except (batching.ResultUnknown, intake.SettlementFailed, DatabaseError, InterfaceError):
         return _unavailable(slug, batcher().retry_after_s())
+    failpoints.hit("before_answer")
     metrics.count_delivery(slug if conf.known_endpoint(slug) else "unknown", answer.outcome, is_replay=answer.is_replay)
     return _response(answer.reply)
 
@@ -94,25 +95,23 @@ def _settle(jobs: Sequence[intake.Job], deadline: float) -> Sequence[Answer | Ex
 
 
 def _endpoint(slug: str) -> conf.Endpoint | None:
-    known = conf.known_endpoint(slug)
-    if known is None and not conf.is_copy_fresh(conf.UNKNOWN_PAUSE_S):
-        # Not known to this process yet. One thread asks; the others hear 503 rather than queue for an answer.
+    if (conf.known_endpoint(slug) is None or conf.why_closed()) and not conf.is_copy_fresh(conf.RETRY_PAUSE_S):
+        # One thread asks; the others hear 503 rather than queue for an answer.
         with limits.get("health"), database.connected(time.monotonic() + 1.0):
-            conf.read_endpoints()
-        known = conf.known_endpoint(slug)
-    return known
+            conf.read_copy()
+    if (reason := conf.why_closed()) is not None:
+        raise intake.SettlementFailed(reason)
+    return conf.known_endpoint(slug)
 
 
 def _body(request: HttpRequest) -> bytes | None:
     """Return the body as received, or None past the limit. Reads no more than the limit, however it is framed."""
     body_bytes_max: int = settings.PAYMENTS_BODY_BYTES_MAX
-    length = request.META.get("CONTENT_LENGTH") or ""
-    if not length:  # chunked: Django would take it for empty
-        body: bytes = request.environ["wsgi.input"].read(body_bytes_max + 1)  # type: ignore[attr-defined]
-    elif int(length) > body_bytes_max:
+    length = request.META.get("CONTENT_LENGTH") or "0"
+    is_chunked = "HTTP_TRANSFER_ENCODING" in request.META  # then Django would take the body for empty
+    if int(length) > body_bytes_max:
         return None
-    else:
-        body = request.environ["wsgi.input"].read(int(length))  # type: ignore[attr-defined]
+    body: bytes = request.environ["wsgi.input"].read(body_bytes_max + 1 if is_chunked else int(length))
     return body if len(body) <= body_bytes_max else None
 
 
@@ -151,7 +150,8 @@ def readyz(request: HttpRequest) -> HttpResponse:
     """Say whether deliveries are served: 503 until recovered, while an invariant is broken, without the database."""
     try:
         with limits.get("health"), database.connected(time.monotonic() + 1.0):
-            problem = recovery.why_not_ready()
+            conf.read_copy()
+        problem = conf.why_closed()
     except limits.Saturated:
         problem = "too many ask at once"
     except (DatabaseError, InterfaceError):

@@ -96,6 +96,9 @@ PAYMENTS_STATEMENT_TIMEOUT_MS = _integer("PAYMENTS_STATEMENT_TIMEOUT_MS", 3000, 
 PAYMENTS_DEADLINE_MS = _integer("PAYMENTS_DEADLINE_MS", 6500, at_least=1000)
 PAYMENTS_METRICS_TOKEN = _text("PAYMENTS_METRICS_TOKEN")
 
+# Where a test makes a process die (payments/failpoints.py). Never in production.
+PAYMENTS_FAILPOINT = _text("PAYMENTS_FAILPOINT") if DEBUG else ""
+
 # The permits of one process that stand for a database connection; the pool holds as many connections, no
 # more.
 PAYMENTS_CONNECTION_PERMITS = {
@@ -219,6 +222,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "payments.admin.middleware.StaffLimit",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",

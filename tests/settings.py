@@ -20,3 +20,5 @@ if _server:
 from project.settings import *  # noqa: E402, F403
 
 EMBEDDED_POSTGRESQL = _server
+# Passwords are not what is tested here, and a slow hash is slow on purpose.
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from benchmarks.peer_site.models import Balance
 from django.db.models import F
 from django.dispatch import receiver
 from djstripe.models import Event
 from djstripe.signals import WEBHOOK_SIGNALS
+
+from benchmarks.peer_site.models import Balance
 
 # dj-stripe's own handlers would copy the payment, and ask Stripe's API about it. Not to have them is in its favour.
 SIGNAL = WEBHOOK_SIGNALS["payment_intent.succeeded"]

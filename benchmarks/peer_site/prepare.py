@@ -1,6 +1,6 @@
 """Make the peer's tables and rows. Prints the path that events are posted to.
 
-    DJANGO_SETTINGS_MODULE=benchmarks.peer_site.settings python -m benchmarks.peer_site.prepare SECRET BALANCES
+DJANGO_SETTINGS_MODULE=benchmarks.peer_site.settings python -m benchmarks.peer_site.prepare SECRET BALANCES
 """
 
 import sys
@@ -12,9 +12,10 @@ from django.urls import reverse
 
 def main() -> None:
     django.setup()
-    from benchmarks.peer_site.models import Balance
     from django.db import connection
     from djstripe.models import Account, APIKey, WebhookEndpoint
+
+    from benchmarks.peer_site.models import Balance
 
     call_command("migrate", verbosity=0)
     with connection.schema_editor() as editor:
@@ -23,7 +24,11 @@ def main() -> None:
     # Known account and key, or every event would ask Stripe's API whose it is.
     account = Account.objects.create(id="acct_bench", livemode=True)
     APIKey.objects.create(
-        id="sk_bench", type="secret", secret="sk_live_000000000000000000000000", livemode=True, djstripe_owner_account=account
+        id="sk_bench",
+        type="secret",
+        secret="sk_live_000000000000000000000000",
+        livemode=True,
+        djstripe_owner_account=account,
     )
     endpoint = WebhookEndpoint.objects.create(
         id="we_bench",

@@ -1,8 +1,9 @@
 """dj-stripe's webhook, and the sign that the site serves."""
 
-import benchmarks.peer_site.handlers  # noqa: F401
 from django.http import HttpRequest, HttpResponse
 from django.urls import include, path
+
+import benchmarks.peer_site.handlers  # noqa: F401
 
 
 def ready(request: HttpRequest) -> HttpResponse:

@@ -37,10 +37,10 @@ def contents_table(contents: Sequence[Event]) -> Section:
     return table(_("What was delivered under this id"), contents, rows.CONTENTS)
 
 
-def reply(claim: Claim) -> Section:
-    """Return the stored answer that every delivery of the claimed content gets."""
+def reply(claim: Claim, *, of_first: bool = False) -> Section:
+    """Return the stored answer to the claimed content. of_first: told on another content's page."""
     return Section(
-        title=_("What we answer, every time"),
+        title=_("What we answer to the first content") if of_first else _("What we answer, every time"),
         note=f"{claim.reply_status} {claim.reply_content_type}",
         text=bodies.as_sent(bytes(claim.reply_body)),
     )

@@ -23,7 +23,7 @@ def outcome(event: Event) -> str:
     if event.claim is None:
         return ngettext("failed once", "failed %(times)d times", event.failures) % {"times": event.failures}
     if event.role == Event.Role.CONFLICT:
-        return gettext("Refused: other content")
+        return gettext("Not booked: other content")
     return str(event.claim.get_outcome_display())
 
 

@@ -32,7 +32,7 @@ def sections(event: Event) -> list[Section]:
     if event.claim is not None:
         contents = conflicts.contents_of(event.claim)
         parts = claim_tables.conflict_warning(event.claim, contents) + parts
-        parts.append(claim_tables.reply(event.claim))
+        parts.append(claim_tables.reply(event.claim, of_first=event.role == Event.Role.CONFLICT))
         if len(contents) > 1:
             parts.append(claim_tables.contents_table(contents))
         parts += claim_tables.money(event.claim)

@@ -5,13 +5,14 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from payments.admin import bodies, cells, period
 from payments.admin.readonly import ReadOnlyAdmin
 from payments.admin.search import Column
 from payments.admin.tables import Section
-from payments.models import Finding, OutboxMessage, StaffAction
+from payments.models import Finding, OutboxMessage, StaffAction, Verification
 
 
 class OpenFindings(admin.SimpleListFilter):
@@ -108,4 +109,31 @@ class StaffActionAdmin(ReadOnlyAdmin):
         "reason",
         cells.json_column("detail", _("detail")),
         cells.moment_column("done_at", _("done")),
+    ]
+
+
+def _verdict(run: Verification) -> str:
+    return (
+        ngettext("%d broken", "%d broken", len(run.broken)) % len(run.broken)
+        if run.broken
+        else gettext("Clean")
+    )
+
+
+@admin.register(Verification)
+class VerificationAdmin(ReadOnlyAdmin):
+    list_filter = [period.by("finished_at")]
+    list_display = [
+        cells.moment_column("finished_at", _("finished")),
+        cells.column(_("verdict"), _verdict),
+        "is_full",
+    ]
+    fields = [
+        cells.column(_("verdict"), _verdict),
+        "is_full",
+        "horizon",
+        cells.json_column("checked", _("checked")),
+        cells.json_column("broken", _("broken")),
+        cells.moment_column("started_at", _("started")),
+        cells.moment_column("finished_at", _("finished")),
     ]

@@ -10,9 +10,8 @@ import base64
 import hmac
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from payments import money, replies
 from payments.facts import Fact, FactKind
@@ -88,8 +87,7 @@ class Adyen(base.Gateway):
         return _EXPONENTS.get(currency, 2)
 
 
-@dataclass(frozen=True, slots=True)
-class _Item:
+class _Item(NamedTuple):
     """One NotificationRequestItem and its envelope's mode. `signed` are the signed fields, as texts."""
 
     members: Mapping[str, Any]
@@ -105,43 +103,64 @@ class _Item:
     def succeeded(self) -> bool:
         return self.signed["success"] == "true"
 
-    @property
-    def psp(self) -> str:
-        return base.identifier(self.signed["pspReference"], "pspReference")
-
-    @property
-    def original(self) -> str:
-        return base.identifier(self.signed["originalReference"], "originalReference")
-
-    def keyed(self, reference: str) -> str:
-        """Return the id of a payment or modification: its reference within the merchant account."""
-        account = base.identifier(self.signed["merchantAccountCode"], "merchantAccountCode")
-        return base.identifier(f"{account}/{reference}", "merchantAccountCode with pspReference")
-
-    def fact(self, kind: FactKind, object_id: str, part: str | None = None, *, moves: bool = True) -> Fact:
-        reference = base.optional_identifier(self.signed["merchantReference"], "merchantReference")
-        amount, currency = self._amount() if moves else (None, None)
-        told_at = self.members.get("eventDate")
-        return Fact(
-            kind=kind,
-            occurred_at=self.received_at if told_at is None else base.moment(told_at, "eventDate"),
-            object_id=object_id,
-            # Some steps of a dispute name no original.
-            payment=self.original if self.signed["originalReference"] else self.psp,
-            part=part,
-            amount_minor=amount,
-            currency=currency,
-            reference=reference,
-            reference_rank=2 if reference else 0,
-        )
-
-    def _amount(self) -> tuple[int, str]:
+    def amount(self) -> tuple[int, str]:
+        """Return the amount in ISO 4217's minor units, with its currency."""
         currency, amount = money.currency_code(self.signed["currency"]), self.members.get("amount")
         value = amount.get("value") if isinstance(amount, dict) else None
         if type(value) is not int:
             raise base.Unusable("value is not an integer")
         wire, ours = _EXPONENTS.get(currency, 2), money.exponent(currency)
         return money.rescale(value, from_exponent=wire, to_exponent=ours), currency
+
+
+class _Subject(NamedTuple):
+    """What an item speaks of, checked."""
+
+    psp: str
+    original: str | None
+    payment: str
+    account: str
+    reference: str | None
+    occurred_at: datetime
+
+    @classmethod
+    def of(cls, item: _Item) -> "_Subject":
+        signed, told_at = item.signed, item.members.get("eventDate")
+        psp = base.identifier(signed["pspReference"], "pspReference")
+        original = base.optional_identifier(signed["originalReference"], "originalReference")
+        return cls(
+            psp=psp,
+            original=original,
+            # Some steps of a dispute name no original.
+            payment=psp if item.code == "AUTHORISATION" else original or psp,
+            account=base.identifier(signed["merchantAccountCode"], "merchantAccountCode"),
+            reference=base.optional_identifier(signed["merchantReference"], "merchantReference"),
+            occurred_at=item.received_at if told_at is None else base.moment(told_at, "eventDate"),
+        )
+
+    def keyed(self, reference: str) -> str:
+        """Return the id of a payment or modification: its reference within the merchant account."""
+        return base.identifier(f"{self.account}/{reference}", "merchantAccountCode with a reference")
+
+    def fact(
+        self,
+        kind: FactKind,
+        object_id: str,
+        amount: tuple[int, str] | None = None,
+        *,
+        part: str | None = None,
+    ) -> Fact:
+        return Fact(
+            kind=kind,
+            occurred_at=self.occurred_at,
+            object_id=object_id,
+            payment=self.payment,
+            part=part,
+            amount_minor=amount[0] if amount else None,
+            currency=amount[1] if amount else None,
+            reference=self.reference,
+            reference_rank=2 if self.reference else 0,
+        )
 
 
 def _notice(item: _Item, endpoint: base.EndpointConfig, *, is_alone: bool) -> base.Notice:
@@ -187,37 +206,48 @@ def _assert_of_interest(item: _Item, endpoint: base.EndpointConfig) -> None:
 
 def _facts(item: _Item, endpoint: base.EndpointConfig) -> tuple[Fact, ...]:
     """Translate what happened.  https://docs.adyen.com/development-resources/webhooks/webhook-types"""
+    subject = _Subject.of(item)
     if item.code == "AUTHORISATION":
-        return _authorisation(item, endpoint)
+        return _authorisation(item, subject, endpoint)
     if item.code == "EXPIRE":
-        return (item.fact(FactKind.PAYMENT_EXPIRED, item.psp, moves=False),)
+        return (subject.fact(FactKind.PAYMENT_EXPIRED, subject.payment),)
     if item.code in _DISPUTES:
         kind, leg = _DISPUTES[item.code]
-        return (item.fact(kind, item.psp, leg, moves=leg is not None),)
-    original = item.original  # the others all modify a payment
+        return (subject.fact(kind, subject.psp, item.amount() if leg else None, part=leg),)
+    if subject.original is None:
+        raise base.Unusable("originalReference is missing")
+    return _modification(item, subject, subject.original, endpoint)
+
+
+def _authorisation(item: _Item, subject: _Subject, endpoint: base.EndpointConfig) -> tuple[Fact, ...]:
+    if not item.succeeded:
+        return (subject.fact(FactKind.PAYMENT_FAILED, subject.psp),)
+    amount = item.amount()
+    authorized = subject.fact(FactKind.PAYMENT_AUTHORIZED, subject.psp, amount)
+    if not endpoint.auto_capture:
+        return (authorized,)
+    return (authorized, subject.fact(FactKind.PAYMENT_CAPTURED, subject.keyed(subject.psp), amount))
+
+
+def _modification(
+    item: _Item, subject: _Subject, original: str, endpoint: base.EndpointConfig
+) -> tuple[Fact, ...]:
     if item.code in _CANCELLATIONS:
-        voided = item.fact(FactKind.PAYMENT_VOIDED, original, moves=False)
-        reversed_ = FactKind.PAYMENT_REVERSED
-        return (voided, item.fact(reversed_, item.keyed(original))) if endpoint.auto_capture else (voided,)
+        voided = subject.fact(FactKind.PAYMENT_VOIDED, original)
+        if not endpoint.auto_capture:
+            return (voided,)
+        return (voided, subject.fact(FactKind.PAYMENT_REVERSED, subject.keyed(original), item.amount()))
     if item.code in _REFUNDS:
         # A failure carries the pspReference of the refund it speaks of, and can follow its success.
         # https://docs.adyen.com/online-payments/refund
         is_done = item.code == "REFUND" and item.succeeded
         kind = FactKind.REFUND_SUCCEEDED if is_done else FactKind.REFUND_FAILED
-        return (item.fact(kind, item.keyed(item.psp)),)
+        return (subject.fact(kind, subject.keyed(subject.psp), item.amount()),)
     # Under auto-capture the capture is the one that its authorisation booked, else there can be several.
     # https://docs.adyen.com/online-payments/capture
     kind = FactKind.PAYMENT_CAPTURED if item.code == "CAPTURE" else FactKind.PAYMENT_REVERSED
-    return (item.fact(kind, item.keyed(original if endpoint.auto_capture else item.psp)),)
-
-
-def _authorisation(item: _Item, endpoint: base.EndpointConfig) -> tuple[Fact, ...]:
-    if not item.succeeded:
-        return (item.fact(FactKind.PAYMENT_FAILED, item.psp, moves=False),)
-    authorized = item.fact(FactKind.PAYMENT_AUTHORIZED, item.psp)
-    if not endpoint.auto_capture:
-        return (authorized,)
-    return (authorized, item.fact(FactKind.PAYMENT_CAPTURED, item.keyed(item.psp)))
+    captured = subject.keyed(original if endpoint.auto_capture else subject.psp)
+    return (subject.fact(kind, captured, item.amount()),)
 
 
 def _items(verified: base.Verified) -> list[_Item]:
@@ -239,15 +269,23 @@ def _signed(members: Mapping[str, Any]) -> dict[str, str]:
     """Return the signed fields in the order of their signing, absent ones empty, or raise Unusable."""
     amount = members.get("amount")
     amount = amount if isinstance(amount, dict) else {}
-    names = ("pspReference", "originalReference", "merchantAccountCode", "merchantReference")
-    told = {name: members.get(name) for name in names}
-    told |= {"value": amount.get("value"), "currency": amount.get("currency")}
-    told |= {"eventCode": members.get("eventCode"), "success": members.get("success")}
-    signed = {name: "" if value is None else base.decimal_text(value, name) for name, value in told.items()}
-    # They are joined by ":" and not escaped: could several hold one, other fields might give the same text.
-    # Only the merchant's own reference may.
-    if any(":" in text for name, text in signed.items() if name != "merchantReference"):
-        raise base.Unusable("a signed field holds a colon")
+    signed = {
+        "pspReference": members.get("pspReference"),
+        "originalReference": members.get("originalReference"),
+        "merchantAccountCode": members.get("merchantAccountCode"),
+        "merchantReference": members.get("merchantReference"),
+        "value": amount.get("value"),
+        "currency": amount.get("currency"),
+        "eventCode": members.get("eventCode"),
+        "success": members.get("success"),
+    }
+    for name, value in signed.items():
+        text = value if isinstance(value, str) else "" if value is None else base.decimal_text(value, name)
+        # They are joined by ":" and not escaped: could several hold one, other fields might give the same text.
+        # Only the merchant's own reference may.
+        if ":" in text and name != "merchantReference":
+            raise base.Unusable("a signed field holds a colon")
+        signed[name] = text
     return signed
 
 

@@ -244,10 +244,12 @@ def unreadable(
 
 
 def _short_hash(value: object) -> str:
-    if isinstance(value, str):  # the two common shapes, without the cost of JSON
+    if isinstance(value, str):  # the common shapes, without the cost of JSON
         canonical = "s" + value
     elif type(value) is int:
         canonical = f"i{value}"
+    elif isinstance(value, bool):
+        canonical = "jtrue" if value else "jfalse"
     else:
         canonical = "j" + canonical_json(value)
     return blake2b(canonical.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

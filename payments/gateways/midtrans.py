@@ -11,10 +11,9 @@ payments decides that.
 
 import hmac
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha512
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from payments import money
 from payments.facts import Fact, FactKind
@@ -39,17 +38,11 @@ _CURRENCY: Final = "IDR"
 # Times are texts without a zone, in that of Jakarta.
 _ZONE: Final = "+07:00"
 _SIGNED: Final = ("order_id", "status_code", "gross_amount")
-# What makes two notifications the same content: what the event id is composed of, and what decides about refunds.
+# What makes two notifications the same content, beside the refunds: what the event id is composed of, and the
+# payment type, which decides when a refund has succeeded.
 _CONTENT: Final = (
-    *(
-        *_SIGNED,
-        "transaction_id",
-        "transaction_status",
-        "fraud_status",
-        "currency",
-        "refunds",
-        "payment_type",
-    ),
+    *_SIGNED,
+    *("transaction_id", "transaction_status", "fraud_status", "currency", "payment_type"),
 )
 
 
@@ -80,6 +73,7 @@ class Midtrans(base.Gateway):
         document = verified.document
         if not isinstance(document, dict):
             return [base.unreadable(verified)]
+        refunds = _told_refunds(document)
         facts: tuple[Fact, ...] = ()
         ignored = unusable = None
         try:
@@ -90,10 +84,10 @@ class Midtrans(base.Gateway):
             unusable = str(reason)
         return [
             base.Notice(
-                event_id=_event_id(document),
+                event_id=_event_id(document, refunds),
                 event_type=base.type_name(_lower(document.get("transaction_status"))),
                 occurred_at=facts[0].occurred_at if facts else verified.received_at,
-                fingerprint=_fingerprint(document),
+                fingerprint=_fingerprint(document, refunds),
                 facts=facts,
                 ignored=ignored,
                 unusable=unusable,
@@ -124,8 +118,7 @@ def confirmed_facts(
         raise base.Unusable(str(error)) from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Transaction:
+class _Transaction(NamedTuple):
     """What every notification says of its transaction, checked."""
 
     payment: str
@@ -238,28 +231,28 @@ def _refund(refund: object, transaction: _Transaction, *, is_card: bool) -> Fact
     )
 
 
-def _event_id(document: Mapping[str, Any]) -> str:
+def _event_id(document: Mapping[str, Any], refunds: str) -> str:
     # Order, status and code are not enough: two partial refunds look alike in them, and so do a refund's two
     # notifications.
     names = ("order_id", "transaction_id", "status_code", "gross_amount", "currency")
     told = (document.get(name) for name in names)
     status, fraud = _lower(document.get("transaction_status")), _lower(document.get("fraud_status"))
-    return base.composed_event_id(*told, status, fraud, _told_refunds(document))
+    return base.composed_event_id(*told, status, fraud, refunds)
 
 
-def _fingerprint(document: Mapping[str, Any]) -> dict[str, str]:
+def _fingerprint(document: Mapping[str, Any], refunds: str) -> dict[str, str]:
     told = {name: document[name] for name in _CONTENT if name in document}
-    if "refunds" in told:
-        told["refunds"] = _told_refunds(document)
-    return base.fingerprint(told)
+    return base.fingerprint({**told, "refunds": refunds})
 
 
-def _told_refunds(document: Mapping[str, Any]) -> object:
-    refunds = document.get("refunds")
+def _told_refunds(document: Mapping[str, Any]) -> str:
+    """Return what is told of the refunds, as one text in an order of its own."""
+    refunds, names = document.get("refunds"), ("refund_chargeback_id", "refund_amount", "bank_confirmed_at")
+    if refunds is None:
+        return ""
     if not isinstance(refunds, list) or not all(isinstance(refund, dict) for refund in refunds):
-        return refunds
-    names = ("refund_chargeback_id", "refund_amount", "bank_confirmed_at")
-    return sorted(([refund.get(name) for name in names] for refund in refunds), key=base.canonical_json)
+        return base.canonical_json(refunds)
+    return ",".join(sorted(base.canonical_json([refund.get(name) for name in names]) for refund in refunds))
 
 
 def _amount(members: Mapping[str, Any], name: str) -> int:

@@ -25,10 +25,14 @@ _EXPONENTS: Final[dict[str, int]] = {
 # A rotation has a few signatures in its header; more than this is nobody's honest one.
 _SIGNATURE_PARTS_MAX: Final = 16
 # What of the object makes two deliveries of one event the same content; `pending_webhooks` is delivery state.
-_FINGERPRINT_FIELDS: Final = (
-    *("id", "amount", "amount_received", "amount_captured", "amount_refunded", "amount_total"),
-    *("currency", "status", "payment_intent", "payment_status", "client_reference_id"),
-)
+_ENVELOPE_FIELDS: Final = ("type", "livemode", "account", "created")
+_OBJECT_FIELDS: Final = {
+    f"object.{name}": name
+    for name in (
+        *("id", "amount", "amount_received", "amount_captured", "amount_refunded", "amount_total"),
+        *("currency", "status", "payment_intent", "payment_status", "client_reference_id"),
+    )
+}
 _Object = Mapping[str, Any]
 _Facts = tuple[Fact, ...]
 
@@ -113,10 +117,10 @@ def _object(document: _Object) -> _Object:
 
 
 def _fingerprint(document: _Object) -> dict[str, str]:
-    fields = {name: document.get(name) for name in ("type", "livemode", "account", "created")}
+    fields = {name: document.get(name) for name in _ENVELOPE_FIELDS}
     try:
         about = _object(document)
-        fields |= {f"object.{name}": about.get(name) for name in _FINGERPRINT_FIELDS}
+        fields |= {shown: about.get(name) for shown, name in _OBJECT_FIELDS.items()}
         fields["object.order_id"] = _order_id(about)
     except base.Unusable:
         fields["data"] = document.get("data")

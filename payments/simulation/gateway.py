@@ -130,7 +130,7 @@ class Run:
         self._told = iter(told)
         self._dialect, self._secret, self._target = dialect, secret, target
         self._concurrency, self._give_up_s = concurrency, give_up_s
-        self._on_acknowledged, self._on_progress = on_acknowledged, on_progress
+        self._on_acknowledged, self.on_progress = on_acknowledged, on_progress
         self._seen: set[str] = set()
         self._later: list[_Delivery] = []
         self._began_at = 0.0
@@ -167,7 +167,7 @@ class Run:
 
     def _show(self) -> None:
         self.report.seconds = time.monotonic() - self._began_at
-        self._on_progress(self.report)
+        self.on_progress(self.report)
 
     async def _work(self) -> None:
         """Deliver on one connection, opened anew when it breaks, until nothing is left."""

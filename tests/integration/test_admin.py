@@ -4,10 +4,11 @@ import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Any
 
 import pytest
-from django.apps import apps
+from django.contrib import admin
 from django.contrib.auth.models import Permission, User
 from django.db import OperationalError, connection
 from django.http import HttpRequest, HttpResponse
@@ -42,18 +43,12 @@ def deliver(client: Client, settings: Settings) -> Deliver:
     Endpoint.objects.create(slug="demo", gateway="standard_webhooks")
     for code in ("merchant-1", HOSTILE):
         Account.objects.create(code=code, currency="IDR", kind="liability")
-    conf.forget_endpoints()
+    conf.forget_copy()
 
     def post(event_id: str, event_type: str = "payment.captured", **data: Any) -> Any:
         body = json.dumps({"type": event_type, "data": data}).encode()
         signed = signing.standard_webhooks(body, SECRET, at=datetime.now(UTC), event_id=event_id)
-        headers = {name.replace("-", "_").upper(): value for name, value in signed.headers.items()}
-        return client.post(
-            "/webhooks/demo/",
-            signed.body,
-            content_type="application/json",
-            **{f"HTTP_{name}": value for name, value in headers.items()},
-        )
+        return client.post("/webhooks/demo/", signed.body, "application/json", headers=signed.headers)
 
     return post
 
@@ -94,7 +89,7 @@ def _text(client: Client, url: str) -> str:
 
 
 def _all_models() -> list[Any]:
-    return list(apps.get_app_config("payments").get_models())
+    return [model for model in admin.site._registry if model._meta.app_label == "payments"]
 
 
 # What is shown --------------------------------------------------------------------------------------------
@@ -301,13 +296,13 @@ def test_older_and_newer_walk_through_every_row_once(claims: list[Claim], viewer
         answer = viewer.get(f"/admin/payments/claim/{url}")
         pages.append([claim.pk for claim in answer.context["cl"].result_list])
         url = answer.context["cl"].older_url
-    newer_url = answer.context["cl"].newer_url
+    newer = viewer.get(f"/admin/payments/claim/{answer.context['cl'].newer_url}")
+    newer_page = [claim.pk for claim in newer.context["cl"].result_list]
 
     assert [len(page) for page in pages] == [50, 50, 21]
-    assert sum(pages, []) == sorted(sum(pages, []), reverse=True)
-    assert [
-        claim.pk for claim in viewer.get(f"/admin/payments/claim/{newer_url}").context["cl"].result_list
-    ] == pages[1]
+    walked = list(chain.from_iterable(pages))
+    assert walked == sorted(set(walked), reverse=True)
+    assert newer_page == pages[1]
 
 
 def test_lists_never_count(claims: list[Claim], viewer: Client) -> None:
@@ -398,9 +393,7 @@ def test_slow_page_is_said_plainly(rf: RequestFactory) -> None:
         (7, None, "7"),
     ],
 )
-def test_amounts_are_written_as_in_the_currencys_home(
-    amount_minor: int, currency: str | None, shown: str
-) -> None:
+def test_amounts_are_written_as_at_home(amount_minor: int, currency: str | None, shown: str) -> None:
     """Grouped, with the currency's own number of decimals."""
     assert amounts.shown(amount_minor, currency) == shown
 
@@ -409,9 +402,19 @@ def test_bodies_are_shown_as_they_were_written() -> None:
     """Odd numbers, members named twice and invalid bytes are what somebody is looking for."""
     shown = bodies.shown(b'{"a":1e400,"a":[],"b":{"c":[1,"x,{"]},"d":"\xff"}')
 
-    assert shown.text == (
-        '{\n  "a": 1e400,\n  "a": [],\n  "b": {\n    "c": [\n      1,\n      "x,{"\n    ]\n  },\n  "d": "\\xff"\n}'
-    )
+    assert shown.text.splitlines() == [
+        "{",
+        '  "a": 1e400,',
+        '  "a": [],',
+        '  "b": {',
+        '    "c": [',
+        "      1,",
+        '      "x,{"',
+        "    ]",
+        "  },",
+        '  "d": "\\xff"',
+        "}",
+    ]
 
 
 def test_bodies_hide_nothing_and_are_cut() -> None:

@@ -1,92 +1,90 @@
-"""A gateway with retries, that checks what it gets back."""
-
-import json
-import sys
 import time
-from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Callable
+from argparse import ArgumentTypeError
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
-from django.db import DatabaseError, connection
+from django.core.management.base import CommandParser
 
-from payments import conf
+from payments import conf, database
+from payments.management import base
 from payments.simulation import dialects, gateway, stories, wire
 
 
-class Command(BaseCommand):
+class Command(base.Command):
     help = (
-        "Deliver made-up payments to an endpoint as its gateway would: signed, some twice, some out of order,"
-        " with retries. Exits 1 when an event wasn't acknowledged, was refused, or got another answer later."
+        "A gateway with retries, that checks what it gets back: delivers made-up payments, signed,"
+        " some twice, some late. Exits 1 when one wasn't acknowledged, or was answered differently again."
     )
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("endpoint", help="slug of the endpoint")
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("endpoint", help="its slug")
         parser.add_argument("--events", type=_at_least_one, required=True, help="how many events happen")
-        parser.add_argument("--concurrency", type=_at_least_one, default=16, help="connections (default 16)")
+        parser.add_argument("--concurrency", type=_at_least_one, default=16, help="connections (%(default)s)")
         parser.add_argument(
-            "--duplicates", type=_part, default=0.1, help="part delivered again (default 0.1)"
+            "--duplicates", type=_part, default=0.1, help="part that comes twice (%(default)s)"
         )
-        parser.add_argument(
-            "--reorder", type=_part, default=0.05, help="part that later ones overtake (default 0.05)"
-        )
-        parser.add_argument("--url", default="http://127.0.0.1:8000", help="the server (default %(default)s)")
+        parser.add_argument("--reorder", type=_part, default=0.05, help="part that comes late (%(default)s)")
+        parser.add_argument("--url", default="http://127.0.0.1:8000", help="the server (%(default)s)")
         parser.add_argument(
             "--accounts",
             type=_at_least_one,
             default=1000,
-            help="payees: merchant-1 … merchant-N (default 1000)",
+            metavar="N",
+            help="payees: merchant-1 to N (%(default)s)",
         )
-        parser.add_argument("--seed", type=int, help="tell the same events as another run with this seed")
+        parser.add_argument(
+            "--seed", type=int, help="tell what another run with this seed told, byte for byte"
+        )
         parser.add_argument(
             "--give-up",
             type=float,
             default=gateway.GIVE_UP_S,
             metavar="SECONDS",
-            help="stop retrying (default %(default)s)",
+            help="how long a delivery is tried again (%(default)s)",
         )
-        parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def run(self, options: dict[str, Any]) -> base.Result:
         seed = time.time_ns() // 1_000_000 if options["seed"] is None else options["seed"]
+        is_watched = bool(self.stderr.isatty())
+        run = _run(_endpoint(options["endpoint"]), options, seed)
+        if is_watched:
+            run.on_progress = self._show
         try:
-            run = _run(options, seed, progress=self._progress if self.stderr.isatty() else lambda _: None)
             report = run.execute()
-        except (_CouldNotRun, gateway.ServerUnreachable, DatabaseError) as error:
-            raise CommandError(f"could not run: {error}", returncode=2) from error
-        if self.stderr.isatty():
-            self.stderr.write("")
-        result = report.as_dict() | {"seed": seed}
-        self.stdout.write(json.dumps(result) if options["json"] else _text(result))
-        if not report.is_clean:
-            sys.exit(1)
+        except gateway.ServerUnreachable as error:
+            raise base.CouldNotRun(f"nothing answers at {options['url']}: {error}") from error
+        finally:
+            if is_watched:
+                self.stderr.write("")
+        data = report.as_dict() | {"seed": seed}
+        lines = [f"{name:<18} {value}" for name, value in data.items() if name != "examples"]
+        return base.Result(data, [*lines, *report.examples], has_findings=not report.is_clean)
 
-    def _progress(self, report: gateway.Report) -> None:
-        line = f"{report.acked:,} events acknowledged, {report.retries:,} retries, {report.seconds:.0f} s"
+    def _show(self, report: gateway.Report) -> None:
+        line = f"{report.acked:,} acknowledged, {report.retries:,} retries, {report.seconds:.0f} s"
         self.stderr.write(f"\r{line}\x1b[K", ending="")
         self.stderr.flush()
 
 
-class _CouldNotRun(Exception):
-    """The run can't begin; the text says what to do."""
-
-
-def _run(options: dict[str, Any], seed: int, progress: Callable[[gateway.Report], None]) -> gateway.Run:
-    slug = options["endpoint"]
+def _endpoint(slug: str) -> conf.Endpoint:
     try:
-        endpoint = conf.endpoint(slug)
-    except LookupError as error:
-        raise _CouldNotRun(f"there is no endpoint {slug}") from error
-    connection.close()  # a run takes long and needs the database no more
-    dialect = dialects.TABLE.get(endpoint.gateway.name)
-    if dialect is None:
-        raise _CouldNotRun(f"{endpoint.gateway.name} can't be simulated")
+        with database.connected():  # and given back at once: a run takes long and needs it no more
+            endpoint = conf.endpoint(slug)
+    except LookupError as unknown:
+        raise base.CouldNotRun(f"There is no endpoint {slug}") from unknown
+    if endpoint.gateway.name not in dialects.TABLE:
+        raise base.CouldNotRun(f"{endpoint.gateway.name} can't be simulated")
     if not endpoint.secrets:
-        raise _CouldNotRun(f"{conf.secrets_name(slug)} is not set")
+        raise base.CouldNotRun(f"{conf.secrets_name(slug)} is not set")
+    return endpoint
+
+
+def _run(endpoint: conf.Endpoint, options: dict[str, Any], seed: int) -> gateway.Run:
     try:
-        target = wire.Target.of(options["url"], slug)
+        target = wire.Target.of(options["url"], endpoint.slug)
     except ValueError as error:
-        raise _CouldNotRun(str(error)) from error
+        raise base.CouldNotRun(str(error)) from error
+    dialect = dialects.TABLE[endpoint.gateway.name]
     happenings = stories.happenings(
         events=options["events"], seed=seed, accounts=options["accounts"], kinds=dialect.kinds
     )
@@ -99,13 +97,7 @@ def _run(options: dict[str, Any], seed: int, progress: Callable[[gateway.Report]
         target=target,
         concurrency=options["concurrency"],
         give_up_s=options["give_up"],
-        on_progress=progress,
     )
-
-
-def _text(result: dict[str, Any]) -> str:
-    lines = [f"{name:<18} {value}" for name, value in result.items() if name != "examples"]
-    return "\n".join([*lines, *result["examples"]])
 
 
 def _at_least_one(text: str) -> int:

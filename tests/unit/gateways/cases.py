@@ -8,6 +8,7 @@ that a reader learns what a signature doesn't prove. Nothing here knows a gatewa
 import dataclasses
 import json
 import random
+import tomllib
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -57,6 +58,11 @@ def payloads(gateway: str) -> dict[str, bytes]:
     return {path.stem: path.read_bytes() for path in sorted((PAYLOADS / gateway).glob("*.json"))}
 
 
+def story(gateway: str) -> dict[str, Any]:
+    """Return tests/payloads/<gateway>/story.toml: the events of one payment in order, and where they end."""
+    return tomllib.loads((PAYLOADS / gateway / "story.toml").read_text(encoding="utf-8"))
+
+
 def variant(body: bytes, **changes: Any) -> bytes:
     """Return the JSON body with members changed, named by path: `data__object__amount=5`; ... removes."""
     document = json.loads(body)
@@ -95,9 +101,11 @@ def mutants(body: bytes) -> Iterator[bytes]:
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
     # Of a list the first two items will do: the others are like them.
-    children = value.items() if isinstance(value, dict) else ()
-    if isinstance(value, list):
-        children = list(enumerate(value))[:2]
+    children: list[tuple[Any, Any]] = []
+    if isinstance(value, dict):
+        children = list(value.items())
+    elif isinstance(value, list):
+        children = list(enumerate(value[:2]))
     for name, child in children:
         yield value, name
         yield from _places(child)
@@ -111,7 +119,6 @@ def assert_sound(notices: list[base.Notice]) -> None:
         assert notice.event_type == "" or notice.event_type.isprintable()
         assert len(notice.event_type) <= base.ID_LENGTH_MAX
         assert notice.occurred_at.utcoffset() == timedelta(0)
-        assert notice.fingerprint
         assert all(isinstance(value, str) and len(value) == 16 for value in notice.fingerprint.values())
         assert [bool(notice.facts), notice.ignored is not None, notice.unusable is not None].count(True) == 1
         for reason in (notice.ignored, notice.unusable):
@@ -354,6 +361,16 @@ class GatewayCases:
                 except Exception as error:
                     error.add_note(f"of {mutant!r}")
                     raise
+
+    def test_every_event_of_the_story_is_told(self) -> None:
+        """The gateway's story (story.toml, with the balances it ends in) holds nothing that can't be used."""
+        told = story(self.gateway.name)
+
+        for name in told["events"]:
+            for notice in self.translate(payload(self.gateway.name, name)):
+                assert notice.unusable is None, name
+        assert told["payment"]["captured"] > 0
+        assert told["balances"]
 
     def test_translation_is_deterministic(self) -> None:
         """The same bytes give the same notices: composed ids do not change between deliveries."""

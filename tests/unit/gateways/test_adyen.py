@@ -25,7 +25,7 @@ class TestAdyen(cases.GatewayCases):
     gateway = adyen.Adyen()
     secret = "A1" * 32
     other_secret = "B2" * 32
-    good_body = cases.payload("adyen", "authorisation__success")
+    good_body = cases.payload("adyen", "AUTHORISATION__success")
     proof_header = None
     has_age = False
     has_several = False
@@ -84,10 +84,10 @@ class TestAdyen(cases.GatewayCases):
         self.gateway.authenticate(good, [self.secret])
 
         for place in (0, 1):
-            changes = {f"notificationItems__{place}__NotificationRequestItem__amount__value": 9}
-            self.assert_refused(dataclasses.replace(good, body=cases.variant(good.body, **changes)))
-            changes = {f"notificationItems__{place}__NotificationRequestItem__additionalData": ...}
-            self.assert_refused(dataclasses.replace(good, body=cases.variant(good.body, **changes)))
+            item = f"notificationItems__{place}__NotificationRequestItem"
+            changes: list[dict[str, Any]] = [{f"{item}__amount__value": 9}, {f"{item}__additionalData": ...}]
+            for change in changes:
+                self.assert_refused(dataclasses.replace(good, body=cases.variant(good.body, **change)))
 
     def test_items_may_be_signed_with_different_keys(self) -> None:
         """While a key is rotated old and new signatures arrive for a while, each good for its item."""
@@ -165,28 +165,28 @@ REFUND_KEY: Final = f"b:{ACCOUNT}/PSP00000000000C1:refunded"
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("authorisation__success", [AUTHORIZED, ("PaymentCaptured", CAPTURE_KEY, 12_500)]),
-        ("authorisation__refused", [("PaymentFailed", "AUTH000000000002", None)]),
-        ("capture__success", [("PaymentCaptured", CAPTURE_KEY, 12_500)]),
-        ("capture_failed__scheme", [("PaymentReversed", CAPTURE_KEY, 12_500)]),
+        ("AUTHORISATION__success", [AUTHORIZED, ("PaymentCaptured", CAPTURE_KEY, 12_500)]),
+        ("AUTHORISATION__refused", [("PaymentFailed", "AUTH000000000002", None)]),
+        ("CAPTURE__success", [("PaymentCaptured", CAPTURE_KEY, 12_500)]),
+        ("CAPTURE_FAILED__scheme", [("PaymentReversed", CAPTURE_KEY, 12_500)]),
         (
-            "cancellation__success",
+            "CANCELLATION__success",
             [("PaymentVoided", PAYMENT, None), ("PaymentReversed", CAPTURE_KEY, 12_500)],
         ),
-        ("expire__authorisation", [("PaymentExpired", PAYMENT, None)]),
-        ("refund__success", [("RefundSucceeded", REFUND_KEY, 2_500)]),
-        ("refund__failure", [("RefundFailed", REFUND_KEY, 2_500)]),
-        ("refund_failed__bank", [("RefundFailed", REFUND_KEY, 2_500)]),
-        ("refunded_reversed__bank", [("RefundFailed", REFUND_KEY, 2_500)]),
-        ("notification_of_chargeback__fraud", [("DisputeOpened", "DISPUTE000000001", None)]),
-        ("chargeback__fraud", [("DisputeFundsWithdrawn", "b:DISPUTE000000001:withdrawn:1", 10_000)]),
+        ("EXPIRE__authorisation", [("PaymentExpired", PAYMENT, None)]),
+        ("REFUND__success", [("RefundSucceeded", REFUND_KEY, 2_500)]),
+        ("REFUND__failure", [("RefundFailed", REFUND_KEY, 2_500)]),
+        ("REFUND_FAILED__bank", [("RefundFailed", REFUND_KEY, 2_500)]),
+        ("REFUNDED_REVERSED__bank", [("RefundFailed", REFUND_KEY, 2_500)]),
+        ("NOTIFICATION_OF_CHARGEBACK__fraud", [("DisputeOpened", "DISPUTE000000001", None)]),
+        ("CHARGEBACK__fraud", [("DisputeFundsWithdrawn", "b:DISPUTE000000001:withdrawn:1", 5_000)]),
         (
-            "chargeback_reversed__defended",
-            [("DisputeFundsReturned", "b:DISPUTE000000001:returned:1", 10_000)],
+            "CHARGEBACK_REVERSED__defended",
+            [("DisputeFundsReturned", "b:DISPUTE000000001:returned:1", 5_000)],
         ),
-        ("second_chargeback__fraud", [("DisputeFundsWithdrawn", "b:DISPUTE000000001:withdrawn:2", 10_000)]),
-        ("prearbitration_won__fraud", [("DisputeWon", "DISPUTE000000001", None)]),
-        ("prearbitration_lost__fraud", [("DisputeLost", "b:DISPUTE000000001:lost", 10_000)]),
+        ("SECOND_CHARGEBACK__fraud", [("DisputeFundsWithdrawn", "b:DISPUTE000000001:withdrawn:2", 5_000)]),
+        ("PREARBITRATION_WON__fraud", [("DisputeWon", "DISPUTE000000001", None)]),
+        ("PREARBITRATION_LOST__fraud", [("DisputeLost", "b:DISPUTE000000001:lost", 5_000)]),
     ],
 )
 def test_events_under_auto_capture(name: str, expected: list[tuple[str, str, int | None]]) -> None:
@@ -197,14 +197,14 @@ def test_events_under_auto_capture(name: str, expected: list[tuple[str, str, int
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("authorisation__success", [AUTHORIZED]),
-        ("authorisation__refused", [("PaymentFailed", "AUTH000000000002", None)]),
-        ("capture__success", [("PaymentCaptured", f"b:{ACCOUNT}/PSP00000000000A1:captured", 12_500)]),
-        ("capture__partial", [("PaymentCaptured", f"b:{ACCOUNT}/PSP00000000000A2:captured", 4_500)]),
-        ("capture_failed__scheme", [("PaymentReversed", f"b:{ACCOUNT}/PSP00000000000A1:captured", 12_500)]),
-        ("cancellation__success", [("PaymentVoided", PAYMENT, None)]),
-        ("refund__success", [("RefundSucceeded", REFUND_KEY, 2_500)]),
-        ("refund__failure", [("RefundFailed", REFUND_KEY, 2_500)]),
+        ("AUTHORISATION__success", [AUTHORIZED]),
+        ("AUTHORISATION__refused", [("PaymentFailed", "AUTH000000000002", None)]),
+        ("CAPTURE__success", [("PaymentCaptured", f"b:{ACCOUNT}/PSP00000000000A1:captured", 12_500)]),
+        ("CAPTURE__partial", [("PaymentCaptured", f"b:{ACCOUNT}/PSP00000000000A2:captured", 4_500)]),
+        ("CAPTURE_FAILED__scheme", [("PaymentReversed", f"b:{ACCOUNT}/PSP00000000000A1:captured", 12_500)]),
+        ("CANCELLATION__success", [("PaymentVoided", PAYMENT, None)]),
+        ("REFUND__success", [("RefundSucceeded", REFUND_KEY, 2_500)]),
+        ("REFUND__failure", [("RefundFailed", REFUND_KEY, 2_500)]),
     ],
 )
 def test_events_under_manual_capture(name: str, expected: list[tuple[str, str, int | None]]) -> None:
@@ -214,26 +214,33 @@ def test_events_under_manual_capture(name: str, expected: list[tuple[str, str, i
 
 def test_payment_is_the_original_of_a_modification() -> None:
     """Captures, refunds and disputes belong to the payment they modify."""
-    for name in ("capture__success", "refund__success", "chargeback__fraud", "cancellation__success"):
+    for name in ("CAPTURE__success", "REFUND__success", "CHARGEBACK__fraud", "CANCELLATION__success"):
         assert {fact.payment for fact in translated(name).facts} == {PAYMENT}
+
+
+def test_payment_of_an_authorisation_is_itself() -> None:
+    """An authorisation modifies nothing, also where it names another one that it follows."""
+    found = translated("AUTHORISATION__success", originalReference="AUTH000000000000").facts
+
+    assert {fact.payment for fact in found} == {PAYMENT}
 
 
 def test_dispute_without_an_original_is_about_its_own_reference() -> None:
     """Later steps of a dispute can name no original payment."""
-    (fact,) = translated("chargeback_reversed__defended", originalReference=...).facts
+    (fact,) = translated("CHARGEBACK_REVERSED__defended", originalReference=...).facts
 
     assert fact.payment == fact.object_id == "DISPUTE000000001"
 
 
 def test_lost_prearbitration_implies_the_second_withdrawal() -> None:
     """The first leg came back: what is lost is the second."""
-    (fact,) = translated("prearbitration_lost__fraud").facts
+    (fact,) = translated("PREARBITRATION_LOST__fraud").facts
 
     assert fact.part == "2"
 
 
 @pytest.mark.parametrize("endpoint", [AUTO, MANUAL], ids=["auto", "manual"])
-@pytest.mark.parametrize("name", ["capture__failure", "cancellation__failure"])
+@pytest.mark.parametrize("name", ["CAPTURE__failure", "CANCELLATION__failure"])
 def test_modification_that_failed_changes_nothing(name: str, endpoint: base.EndpointConfig) -> None:
     """A capture or cancellation that was refused leaves the payment as it is."""
     assert translated(name, endpoint).ignored is not None
@@ -243,12 +250,12 @@ def test_other_mode_is_ignored_in_both_directions() -> None:
     """A test event at a live endpoint books nothing, nor a live one at a test endpoint."""
     test_endpoint = base.EndpointConfig(slug="adyen", live=False)
 
-    assert translated("authorisation__test_mode").ignored is not None
-    assert translated("authorisation__success", test_endpoint).ignored is not None
-    assert translated("authorisation__test_mode", test_endpoint).facts
+    assert translated("AUTHORISATION__test_mode").ignored is not None
+    assert translated("AUTHORISATION__success", test_endpoint).ignored is not None
+    assert translated("AUTHORISATION__test_mode", test_endpoint).facts
 
 
-@pytest.mark.parametrize("name", ["report_available__settlement", "authorisation__nothing"])
+@pytest.mark.parametrize("name", ["REPORT_AVAILABLE__settlement", "AUTHORISATION__nothing"])
 def test_events_without_money_are_ignored(name: str) -> None:
     """Reports are no money, and an authorisation of nothing only checked a card."""
     assert translated(name).ignored is not None
@@ -256,30 +263,30 @@ def test_events_without_money_are_ignored(name: str) -> None:
 
 def test_unknown_event_is_listed_by_its_name() -> None:
     """A new event code is how a gateway renames money: the name is kept."""
-    notice = translated("capture__success", eventCode="CAPTURE_SOMEHOW")
+    notice = translated("CAPTURE__success", eventCode="CAPTURE_SOMEHOW")
 
     assert (notice.ignored is not None, notice.event_type) == (True, "CAPTURE_SOMEHOW")
 
 
 def test_event_id_is_code_reference_success_and_account() -> None:
     """Adyen gives none; success and failure of one request are two events."""
-    success, failure = translated("refund__success"), translated("refund__failure")
+    success, failure = translated("REFUND__success"), translated("REFUND__failure")
 
     assert success.event_id == f"REFUND:PSP00000000000C1:true:{ACCOUNT}"
     assert failure.event_id == f"REFUND:PSP00000000000C1:false:{ACCOUNT}"
-    elsewhere = translated("refund__success", merchantAccountCode="SekaliShopDE")
+    elsewhere = translated("REFUND__success", merchantAccountCode="SekaliShopDE")
     assert elsewhere.event_id != success.event_id
 
 
 def test_signed_fields_are_the_content() -> None:
     """A copy with newer additionalData or another reason is the same content; another amount is not."""
-    first = translated("refund__success")
+    first = translated("REFUND__success")
 
     assert (
-        translated("refund__success", reason="later", additionalData={"a": "b"}).fingerprint
+        translated("REFUND__success", reason="later", additionalData={"a": "b"}).fingerprint
         == first.fingerprint
     )
-    other = translated("refund__success", amount__value=2501)
+    other = translated("REFUND__success", amount__value=2501)
     assert (other.event_id, other.fingerprint.keys()) == (first.event_id, first.fingerprint.keys())
     assert {name for name in first.fingerprint if first.fingerprint[name] != other.fingerprint[name]} == {
         "value"
@@ -312,19 +319,19 @@ def test_unusable_item_does_not_hurt_its_neighbour() -> None:
 
 def test_merchant_reference_is_the_reference() -> None:
     """Registrations know a payment by merchantReference; without one there is none."""
-    (fact, _) = translated("authorisation__success").facts
+    (fact, _) = translated("AUTHORISATION__success").facts
     assert (fact.reference, fact.reference_rank) == ("order-ad-1", 2)
 
-    (fact, _) = translated("authorisation__success", merchantReference="").facts
+    (fact, _) = translated("AUTHORISATION__success", merchantReference="").facts
     assert (fact.reference, fact.reference_rank) == (None, 0)
 
 
 def test_time_is_the_events() -> None:
     """eventDate carries its zone; without it the time of arrival stands in."""
-    (fact,) = translated("capture__success").facts
+    (fact,) = translated("CAPTURE__success").facts
     assert fact.occurred_at == datetime(2026, 11, 28, 10, 0, tzinfo=UTC)
 
-    (fact,) = translated("capture__success", eventDate=...).facts
+    (fact,) = translated("CAPTURE__success", eventDate=...).facts
     assert fact.occurred_at == NOW
 
 
@@ -353,7 +360,7 @@ def test_exponents_are_iso_4217s_with_four_exceptions() -> None:
 )
 def test_amounts_are_converted_to_iso_4217(currency: str, value: int, minor: int) -> None:
     """The rupiah gains two zeros, the Chilean peso loses them."""
-    notice = translated("authorisation__success", amount={"currency": currency, "value": value})
+    notice = translated("AUTHORISATION__success", amount={"currency": currency, "value": value})
 
     assert [fact.amount_minor for fact in notice.facts] == [minor, minor]
     assert money.exponent(currency) == iso4217.Currency(currency).exponent
@@ -362,31 +369,31 @@ def test_amounts_are_converted_to_iso_4217(currency: str, value: int, minor: int
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
-        ("cancel_or_refund__refund", {}),
-        ("cancel_or_refund__refund", {"success": "false"}),
-        ("capture__success", {"eventCode": "REFUND_WITH_DATA"}),
-        ("capture__success", {"eventCode": "PAYOUT_THIRDPARTY"}),
-        ("capture__success", {"eventCode": "DISPUTE_DEFENSE_PERIOD_ENDED"}),
-        ("capture__success", {"success": "TRUE"}),
-        ("capture__success", {"success": ""}),
-        ("capture__success", {"originalReference": ...}),
-        ("refund__success", {"originalReference": ""}),
-        ("cancellation__success", {"originalReference": None}),
-        ("capture__success", {"pspReference": "p" * 256, "eventCode": "CHARGEBACK"}),
-        ("capture__success", {"merchantAccountCode": ""}),
-        ("capture__success", {"merchantAccountCode": "m" * 250}),
-        ("capture__success", {"merchantReference": "r" * 256}),
-        ("capture__success", {"amount__value": "12500"}),
-        ("capture__success", {"amount__value": 0}),
-        ("capture__success", {"amount__value": -1}),
-        ("capture__success", {"amount__value": 12500.0}),
-        ("capture__success", {"amount__value": ...}),
-        ("capture__success", {"amount__value": 10**18}),
-        ("capture__success", {"amount__currency": "eur"}),
-        ("capture__success", {"amount": {"currency": "CLP", "value": 101}}),
-        ("capture__success", {"amount": {"currency": "IDR", "value": 2**53 - 1}}),
-        ("capture__success", {"amount": None}),
-        ("capture__success", {"eventDate": "2026-11-28T11:00:00"}),
+        ("CANCEL_OR_REFUND__refund", {}),
+        ("CANCEL_OR_REFUND__refund", {"success": "false"}),
+        ("CAPTURE__success", {"eventCode": "REFUND_WITH_DATA"}),
+        ("CAPTURE__success", {"eventCode": "PAYOUT_THIRDPARTY"}),
+        ("CAPTURE__success", {"eventCode": "DISPUTE_DEFENSE_PERIOD_ENDED"}),
+        ("CAPTURE__success", {"success": "TRUE"}),
+        ("CAPTURE__success", {"success": ""}),
+        ("CAPTURE__success", {"originalReference": ...}),
+        ("REFUND__success", {"originalReference": ""}),
+        ("CANCELLATION__success", {"originalReference": None}),
+        ("CAPTURE__success", {"pspReference": "p" * 256, "eventCode": "CHARGEBACK"}),
+        ("CAPTURE__success", {"merchantAccountCode": ""}),
+        ("CAPTURE__success", {"merchantAccountCode": "m" * 250}),
+        ("CAPTURE__success", {"merchantReference": "r" * 256}),
+        ("CAPTURE__success", {"amount__value": "12500"}),
+        ("CAPTURE__success", {"amount__value": 0}),
+        ("CAPTURE__success", {"amount__value": -1}),
+        ("CAPTURE__success", {"amount__value": 12500.0}),
+        ("CAPTURE__success", {"amount__value": ...}),
+        ("CAPTURE__success", {"amount__value": 10**18}),
+        ("CAPTURE__success", {"amount__currency": "eur"}),
+        ("CAPTURE__success", {"amount": {"currency": "CLP", "value": 101}}),
+        ("CAPTURE__success", {"amount": {"currency": "IDR", "value": 2**53 - 1}}),
+        ("CAPTURE__success", {"amount": None}),
+        ("CAPTURE__success", {"eventDate": "2026-11-28T11:00:00"}),
     ],
 )
 def test_what_cannot_be_used_is_kept_and_not_booked(name: str, changes: dict[str, Any]) -> None:
@@ -400,14 +407,14 @@ def test_what_cannot_be_used_is_kept_and_not_booked(name: str, changes: dict[str
 @pytest.mark.parametrize("live", [..., None, True, "TRUE", "yes"])
 def test_mode_must_be_told(live: Any) -> None:
     """Without a mode nobody knows whether it was money."""
-    (notice,) = notices_of(cases.variant(cases.payload("adyen", "capture__success"), live=live))
+    (notice,) = notices_of(cases.variant(cases.payload("adyen", "CAPTURE__success"), live=live))
 
     assert notice.unusable is not None
 
 
 def test_failed_and_reversed_refunds_correct_the_refund() -> None:
     """All of them name the refund's own reference, so each undoes it."""
-    names = ("refund__failure", "refund_failed__bank", "refunded_reversed__bank")
+    names = ("REFUND__failure", "REFUND_FAILED__bank", "REFUNDED_REVERSED__bank")
     kinds = {translated(name).facts[0].kind for name in names}
 
     assert kinds == {FactKind.REFUND_FAILED}

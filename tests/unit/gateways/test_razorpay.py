@@ -328,7 +328,8 @@ def test_content_is_the_principal_entity(changes: dict[str, Any], differing: set
 def test_principal_is_what_the_event_is_about(name: str, principal: str) -> None:
     """Refunds and disputes come with their payment, whose state is not their content."""
     ours = notice_of(name).fingerprint
+    other: dict[str, Any] = {f"{principal}__amount": 1}
 
-    assert notice_of(name, **{f"{principal}__amount": 1}).fingerprint != ours
+    assert notice_of(name, **other).fingerprint != ours
     if principal in ("refund", "dispute"):
         assert notice_of(name, payment__status="refunded").fingerprint == ours

@@ -127,7 +127,7 @@ def test_manual_captures_are_told_as_totals() -> None:
     ],
 )
 @pytest.mark.parametrize("told", [0, ..., None, -5, "10000", 100.0, True, 2**53])
-def test_what_was_asked_is_never_read_for_what_was_received(name: str, member: str, told: object) -> None:
+def test_what_was_asked_is_never_read_for_what_was_received(name: str, member: str, told: Any) -> None:
     """Without an exact positive amount received the event is quarantined, whatever `amount` says."""
     notice = notice_of(name, **{member: told})
 
@@ -554,7 +554,7 @@ def test_delivery_state_and_rendering_are_the_same_content(changes: dict[str, An
         ("data__object__client_reference_id", "basket-else"),
     ],
 )
-def test_named_field_is_content_and_is_named(path: str, value: object) -> None:
+def test_named_field_is_content_and_is_named(path: str, value: Any) -> None:
     """Each named field that differs makes other content, and can be named."""
     ours, other = fingerprint_of(), fingerprint_of(**{path: value})
 

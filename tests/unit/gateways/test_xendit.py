@@ -21,7 +21,7 @@ class TestXendit(cases.GatewayCases):
     gateway = xendit.Xendit()
     secret = "xnd-token-of-the-tests"
     other_secret = "xnd-token-of-somebody-else"
-    good_body = cases.payload("xendit", "payment_capture__captures")
+    good_body = cases.payload("xendit", "payment.capture__captures")
     proof_header = "x-callback-token"
     has_age = False
     has_several = False
@@ -78,52 +78,52 @@ def told(notice: base.Notice) -> list[tuple[str, int | None, str | None]]:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("payment_authorization__card", [("PaymentAuthorized", 12_500_000, "IDR")]),
+        ("payment.authorization__card", [("PaymentAuthorized", 12_500_000, "IDR")]),
         (
-            "payment_capture__captures",
+            "payment.capture__captures",
             [
                 ("xendit:cap-5d1b0001-0000-4000-8000-0000000000c1:captured", 10_000_000, "IDR"),
                 ("xendit:cap-5d1b0001-0000-4000-8000-0000000000c2:captured", 2_500_000, "IDR"),
             ],
         ),
         (
-            "payment_capture__virtual_account",
+            "payment.capture__virtual_account",
             [("xendit:py-5d1b0002-0000-4000-8000-00000000000b:captured-to:8000000", 8_000_000, "IDR")],
         ),
-        ("payment_failure__card", [("PaymentFailed", None, None)]),
-        ("payment_expiry__virtual_account", [("PaymentExpired", None, None)]),
+        ("payment.failure__card", [("PaymentFailed", None, None)]),
+        ("payment.expiry__virtual_account", [("PaymentExpired", None, None)]),
         (
-            "payment_succeeded__version_2",
+            "payment.succeeded__version_2",
             [("xendit:ewpy-5d1b0004-0000-4000-8000-00000000000d:captured-to:25050", 25_050, "PHP")],
         ),
-        ("payment_failed__version_2", [("PaymentFailed", None, None)]),
-        ("invoice__paid", [(f"xendit:{INVOICE}:captured", 30_000_000, "IDR")]),
-        ("invoice__settled", [(f"xendit:{INVOICE}:captured", 30_000_000, "IDR")]),
-        ("invoice__expired", [("PaymentExpired", None, None)]),
+        ("payment.failed__version_2", [("PaymentFailed", None, None)]),
+        ("invoice.paid__flat", [(f"xendit:{INVOICE}:captured", 30_000_000, "IDR")]),
+        ("invoice.settled__flat", [(f"xendit:{INVOICE}:captured", 30_000_000, "IDR")]),
+        ("invoice.expired__flat", [("PaymentExpired", None, None)]),
         (
-            "refund_succeeded__card",
+            "refund.succeeded__card",
             [("xendit:rfd-5d1b0001-0000-4000-8000-0000000000f1:refunded", 2_500_000, "IDR")],
         ),
         (
-            "refund_failed__card",
+            "refund.failed__card",
             [("xendit:rfd-5d1b0001-0000-4000-8000-0000000000f1:refunded", 2_500_000, "IDR")],
         ),
-        ("dispute_action_required__card", [("DisputeOpened", None, None)]),
-        ("dispute_won__card", [("DisputeWon", None, None)]),
+        ("dispute.action_required__card", [("DisputeOpened", None, None)]),
+        ("dispute.won__card", [("DisputeWon", None, None)]),
         (
-            "dispute_lost__card",
+            "dispute.lost__card",
             [("xendit:mi-dspt-5d1b0001-0000-4000-8000-0000000000d1:lost", 9_000_000, "IDR")],
         ),
         (
-            "payout_succeeded__idr",
+            "v3_payout.succeeded__idr",
             [("xendit:po-5d1b0001-0000-4000-8000-0000000000e1:paid", 15_000_000, "IDR")],
         ),
         (
-            "payout_reversed__idr",
+            "v3_payout.reversed__idr",
             [("xendit:po-5d1b0001-0000-4000-8000-0000000000e1:paid", 15_000_000, "IDR")],
         ),
         (
-            "payout_failed__php",
+            "v3_payout.failed__php",
             [("xendit:po-5d1b0002-0000-4000-8000-0000000000e2:paid", 50_050, "PHP")],
         ),
     ],
@@ -136,12 +136,12 @@ def test_events_become_facts(name: str, expected: list[tuple[str, int | None, st
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("refund_succeeded__card", FactKind.REFUND_SUCCEEDED),
-        ("refund_failed__card", FactKind.REFUND_FAILED),
-        ("payout_succeeded__idr", FactKind.PAYOUT_PAID),
-        ("payout_reversed__idr", FactKind.PAYOUT_FAILED),
-        ("payout_failed__php", FactKind.PAYOUT_FAILED),
-        ("dispute_lost__card", FactKind.DISPUTE_LOST),
+        ("refund.succeeded__card", FactKind.REFUND_SUCCEEDED),
+        ("refund.failed__card", FactKind.REFUND_FAILED),
+        ("v3_payout.succeeded__idr", FactKind.PAYOUT_PAID),
+        ("v3_payout.reversed__idr", FactKind.PAYOUT_FAILED),
+        ("v3_payout.failed__php", FactKind.PAYOUT_FAILED),
+        ("dispute.lost__card", FactKind.DISPUTE_LOST),
     ],
 )
 def test_failures_correct_what_succeeded(name: str, kind: FactKind) -> None:
@@ -153,14 +153,14 @@ def test_failures_correct_what_succeeded(name: str, kind: FactKind) -> None:
 
 def test_rejected_payout_is_a_failed_one() -> None:
     """Compliance rejected it, the money is back: the same as failed and reversed."""
-    (fact,) = translated("payout_failed__php", event="v3_payout.rejected").facts
+    (fact,) = translated("v3_payout.failed__php", event="v3_payout.rejected").facts
 
     assert fact.kind is FactKind.PAYOUT_FAILED
 
 
 def test_paid_and_settled_invoice_is_one_payment() -> None:
     """Two events, one business key, one amount."""
-    paid, settled = translated("invoice__paid"), translated("invoice__settled")
+    paid, settled = translated("invoice.paid__flat"), translated("invoice.settled__flat")
 
     assert paid.event_id != settled.event_id
     assert told(paid) == told(settled)
@@ -169,17 +169,17 @@ def test_paid_and_settled_invoice_is_one_payment() -> None:
 
 def test_lost_dispute_implies_its_withdrawal() -> None:
     """No event of its own tells of the money: the lost one names the leg, of what it ended with."""
-    (fact,) = translated("dispute_lost__card").facts
+    (fact,) = translated("dispute.lost__card").facts
 
     assert (fact.part, fact.payment) == ("1", PAYMENT)
-    (without_end,) = translated("dispute_lost__card", amount__terminal=None).facts
+    (without_end,) = translated("dispute.lost__card", amount__terminal=None).facts
     assert without_end.amount_minor == 10_000_000
 
 
 def test_refund_belongs_to_its_invoice_or_payment() -> None:
     """An invoice's payment is known by the invoice; the refund's own reference is nobody's order."""
-    (of_payment,) = translated("refund_succeeded__card").facts
-    (of_invoice,) = translated("refund_succeeded__of_an_invoice").facts
+    (of_payment,) = translated("refund.succeeded__card").facts
+    (of_invoice,) = translated("refund.succeeded__of_an_invoice").facts
 
     assert (of_payment.payment, of_payment.reference) == (PAYMENT, None)
     assert (of_invoice.payment, of_invoice.reference) == (INVOICE, None)
@@ -188,12 +188,12 @@ def test_refund_belongs_to_its_invoice_or_payment() -> None:
 @pytest.mark.parametrize(
     ("name", "reference"),
     [
-        ("payment_capture__captures", "order-xd-1"),
-        ("payment_expiry__virtual_account", "order-xd-2"),
-        ("payment_succeeded__version_2", "order-xd-4"),
-        ("invoice__paid", "inv-2026-31"),
-        ("invoice__expired", "inv-2026-32"),
-        ("dispute_lost__card", "order-xd-1"),
+        ("payment.capture__captures", "order-xd-1"),
+        ("payment.expiry__virtual_account", "order-xd-2"),
+        ("payment.succeeded__version_2", "order-xd-4"),
+        ("invoice.paid__flat", "inv-2026-31"),
+        ("invoice.expired__flat", "inv-2026-32"),
+        ("dispute.lost__card", "order-xd-1"),
     ],
 )
 def test_reference_is_the_merchants(name: str, reference: str) -> None:
@@ -205,8 +205,8 @@ def test_reference_is_the_merchants(name: str, reference: str) -> None:
 
 def test_time_of_the_attempt_is_not_content() -> None:
     """The envelope's `created` is another one in every try: same event, same content."""
-    first = translated("payment_capture__captures")
-    second = translated("payment_capture__captures", created="2026-11-28T09:00:00.000Z")
+    first = translated("payment.capture__captures")
+    second = translated("payment.capture__captures", created="2026-11-28T09:00:00.000Z")
 
     assert (first.event_id, first.fingerprint) == (second.event_id, second.fingerprint)
 
@@ -214,13 +214,13 @@ def test_time_of_the_attempt_is_not_content() -> None:
 @pytest.mark.parametrize(
     ("name", "member"),
     [
-        ("payment_capture__captures", "data__captures__0__capture_amount"),
-        ("payment_capture__virtual_account", "data__request_amount"),
-        ("payment_capture__virtual_account", "data__reference_id"),
-        ("invoice__paid", "paid_amount"),
-        ("refund_succeeded__card", "data__currency"),
-        ("payout_succeeded__idr", "data__source_amount"),
-        ("dispute_lost__card", "amount"),
+        ("payment.capture__captures", "data__captures__0__capture_amount"),
+        ("payment.capture__virtual_account", "data__request_amount"),
+        ("payment.capture__virtual_account", "data__reference_id"),
+        ("invoice.paid__flat", "paid_amount"),
+        ("refund.succeeded__card", "data__currency"),
+        ("v3_payout.succeeded__idr", "data__source_amount"),
+        ("dispute.lost__card", "amount"),
     ],
 )
 def test_money_is_content(name: str, member: str) -> None:
@@ -247,7 +247,7 @@ def test_money_is_content(name: str, member: str) -> None:
 )
 def test_amounts_are_exact_as_number_and_as_text(written: bytes, minor: int) -> None:
     """No float stands between what was written and what is booked."""
-    body = cases.variant(cases.payload("xendit", "payment_capture__virtual_account"), data__request_amount=7)
+    body = cases.variant(cases.payload("xendit", "payment.capture__virtual_account"), data__request_amount=7)
 
     (fact,) = notice_of(body.replace(b'"request_amount": 7', b'"request_amount": ' + written)).facts
 
@@ -260,7 +260,7 @@ def test_amounts_are_exact_as_number_and_as_text(written: bytes, minor: int) -> 
 def test_major_units_follow_iso_4217(currency: str, amount: object, minor: int) -> None:
     """The dong and the yen have no decimals, the dinar has three."""
     (fact,) = translated(
-        "payment_capture__virtual_account", data__currency=currency, data__request_amount=amount
+        "payment.capture__virtual_account", data__currency=currency, data__request_amount=amount
     ).facts
 
     assert (fact.amount_minor, fact.currency) == (minor, currency)
@@ -279,7 +279,7 @@ def test_payout_exponents() -> None:
 @pytest.mark.parametrize("amount", ["150000", 150_000])
 def test_payout_amount_is_number_or_text(amount: object) -> None:
     """The documentation shows both."""
-    (fact,) = translated("payout_succeeded__idr", data__source_amount=amount).facts
+    (fact,) = translated("v3_payout.succeeded__idr", data__source_amount=amount).facts
 
     assert fact.amount_minor == 15_000_000
 
@@ -287,35 +287,35 @@ def test_payout_amount_is_number_or_text(amount: object) -> None:
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
-        ("payment_capture__virtual_account", {"data__request_amount": ...}),
-        ("payment_capture__virtual_account", {"data__request_amount": "10.001"}),
-        ("payment_capture__virtual_account", {"data__request_amount": 0}),
-        ("payment_capture__virtual_account", {"data__request_amount": -1}),
-        ("payment_capture__virtual_account", {"data__request_amount": 1e300}),
-        ("payment_capture__virtual_account", {"data__request_amount": True}),
-        ("payment_capture__virtual_account", {"data__currency": "idr"}),
-        ("payment_capture__virtual_account", {"data__currency": ...}),
-        ("payment_capture__virtual_account", {"data__payment_id": ...}),
-        ("payment_capture__virtual_account", {"data__payment_id": "p" * 256}),
-        ("payment_capture__virtual_account", {"data__updated": "yesterday"}),
-        ("payment_capture__captures", {"data__captures__0__capture_id": ...}),
-        ("payment_capture__captures", {"data__captures__1__capture_amount": 0}),
-        ("payment_capture__captures", {"data__captures__1": "c"}),
-        ("payment_capture__captures", {"data__captures": {"0": 1}}),
-        ("payment_capture__captures", {"event": None}),
-        ("payment_capture__captures", {"event": "ewallet.capture"}),
-        ("payment_capture__captures", {"event": "payout.succeeded"}),
-        ("invoice__paid", {"paid_amount": ...}),
-        ("invoice__paid", {"paid_amount": 0}),
-        ("invoice__paid", {"status": "COMPLETED"}),
-        ("invoice__paid", {"status": ...}),
-        ("invoice__paid", {"external_id": ...}),
-        ("refund_succeeded__card", {"data__payment_id": None}),
-        ("dispute_lost__card", {"amount": "100000.00"}),
-        ("dispute_lost__card", {"payment_id": None}),
-        ("payout_succeeded__idr", {"data__source_amount": "1500.50"}),
-        ("payout_succeeded__idr", {"data__source_amount": "150000.00"}),
-        ("payout_succeeded__idr", {"data__source_amount": ...}),
+        ("payment.capture__virtual_account", {"data__request_amount": ...}),
+        ("payment.capture__virtual_account", {"data__request_amount": "10.001"}),
+        ("payment.capture__virtual_account", {"data__request_amount": 0}),
+        ("payment.capture__virtual_account", {"data__request_amount": -1}),
+        ("payment.capture__virtual_account", {"data__request_amount": 1e300}),
+        ("payment.capture__virtual_account", {"data__request_amount": True}),
+        ("payment.capture__virtual_account", {"data__currency": "idr"}),
+        ("payment.capture__virtual_account", {"data__currency": ...}),
+        ("payment.capture__virtual_account", {"data__payment_id": ...}),
+        ("payment.capture__virtual_account", {"data__payment_id": "p" * 256}),
+        ("payment.capture__virtual_account", {"data__updated": "yesterday"}),
+        ("payment.capture__captures", {"data__captures__0__capture_id": ...}),
+        ("payment.capture__captures", {"data__captures__1__capture_amount": 0}),
+        ("payment.capture__captures", {"data__captures__1": "c"}),
+        ("payment.capture__captures", {"data__captures": {"0": 1}}),
+        ("payment.capture__captures", {"event": None}),
+        ("payment.capture__captures", {"event": "ewallet.capture"}),
+        ("payment.capture__captures", {"event": "payout.succeeded"}),
+        ("invoice.paid__flat", {"paid_amount": ...}),
+        ("invoice.paid__flat", {"paid_amount": 0}),
+        ("invoice.paid__flat", {"status": "COMPLETED"}),
+        ("invoice.paid__flat", {"status": ...}),
+        ("invoice.paid__flat", {"external_id": ...}),
+        ("refund.succeeded__card", {"data__payment_id": None}),
+        ("dispute.lost__card", {"amount": "100000.00"}),
+        ("dispute.lost__card", {"payment_id": None}),
+        ("v3_payout.succeeded__idr", {"data__source_amount": "1500.50"}),
+        ("v3_payout.succeeded__idr", {"data__source_amount": "150000.00"}),
+        ("v3_payout.succeeded__idr", {"data__source_amount": ...}),
     ],
 )
 def test_what_cannot_be_used_is_kept_and_not_booked(name: str, changes: dict[str, Any]) -> None:
@@ -331,7 +331,7 @@ def test_what_cannot_be_used_is_kept_and_not_booked(name: str, changes: dict[str
 )
 def test_events_without_money_are_ignored(event: str) -> None:
     """They are listed by name and book nothing."""
-    notice = translated("payment_capture__captures", event=event)
+    notice = translated("payment.capture__captures", event=event)
 
     assert notice.ignored is not None
     assert notice.event_type == event[:255]
@@ -340,10 +340,10 @@ def test_events_without_money_are_ignored(event: str) -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("payment_capture__captures", datetime(2026, 11, 28, 3, 0, 4, tzinfo=UTC)),
-        ("payment_capture__virtual_account", datetime(2026, 11, 28, 3, 0, 5, 500_000, tzinfo=UTC)),
-        ("invoice__paid", datetime(2026, 11, 28, 5, 10, tzinfo=UTC)),
-        ("dispute_lost__card", datetime(2026, 12, 22, 6, 0, tzinfo=UTC)),
+        ("payment.capture__captures", datetime(2026, 11, 28, 3, 0, 4, tzinfo=UTC)),
+        ("payment.capture__virtual_account", datetime(2026, 11, 28, 3, 0, 5, 500_000, tzinfo=UTC)),
+        ("invoice.paid__flat", datetime(2026, 11, 28, 5, 10, tzinfo=UTC)),
+        ("dispute.lost__card", datetime(2026, 12, 22, 6, 0, tzinfo=UTC)),
     ],
 )
 def test_facts_have_the_time_of_the_world(name: str, expected: datetime) -> None:
