@@ -142,9 +142,9 @@ def _median(values: list[float | None]) -> float | None:
 def _text(result: dict[str, Any]) -> str:
     about = result["machine"]
     lines = [
-        f"{about['cores']} cores, {about['processor']}; Python {about['python']}, PostgreSQL {about['server_version']},"
-        f" fsync {about['fsync']}; {result['connections']} connections, median of {result['rounds']} rounds of"
-        f" {result['seconds']:.0f} s",
+        f"{about['cores']} cores, {about['processor']}; Python {about['python']},"
+        f" PostgreSQL {about['server_version']}, fsync {about['fsync']}; {result['connections']} connections,"
+        f" median of {result['rounds']} rounds of {result['seconds']:.0f} s",
         "",
         f"{'row':<10}{'per s':>9}{'ratio':>8}{'p50 ms':>9}{'p99 ms':>9}  what",
     ]

@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 
-from payments import conf, gateways, intake, replies, views
+from payments import conf, gateways, replies, views
 from payments.gateways import base
 
 ENDPOINT: Final = conf.Endpoint(
@@ -29,13 +29,19 @@ ENDPOINT: Final = conf.Endpoint(
 @csrf_exempt
 def webhook(request: HttpRequest, slug: str) -> HttpResponse:
     """Answer what a new claim would."""
-    delivery = base.Delivery(views._headers(request), views._body(request) or b"", datetime.now(UTC))
     try:
-        job = intake.receive(ENDPOINT, delivery)
+        _, notice = translated(request, ENDPOINT)
     except base.VerificationFailed:
         return views._response(replies.problem(400, "The delivery could not be verified"))
-    notice = job.notices[0]
     return views._response(ENDPOINT.gateway.acknowledge(notice.event_id, "applied"))
+
+
+def translated(request: HttpRequest, endpoint: conf.Endpoint) -> tuple[base.Verified, base.Notice]:
+    """Read, verify and translate a delivery as the product does."""
+    delivery = base.Delivery(views._headers(request), views._body(request) or b"", datetime.now(UTC))
+    verified = endpoint.gateway.authenticate(delivery, endpoint.secrets)
+    [notice] = endpoint.gateway.translate(verified, endpoint.config)
+    return verified, notice
 
 
 def ready(request: HttpRequest) -> HttpResponse:

@@ -18,17 +18,18 @@ STATEMENTS: Final = (
     FROM generate_series(%(first)s::bigint, %(last)s::bigint) g
     """,
     """
-    INSERT INTO payments_event (endpoint_id, claim_id, event_id, event_type, role, content, headers, body, note,
-                                occurred_at, received_at)
-    SELECT 1, g, 'old_evt_' || g, 'payment.captured', 'first', md5(g::text), '{}', convert_to(repeat('x', 200), 'UTF8'),
-           '', now(), now()
+    INSERT INTO payments_event (endpoint_id, claim_id, event_id, event_type, role, content, headers, body,
+                                note, occurred_at, received_at)
+    SELECT 1, g, 'old_evt_' || g, 'payment.captured', 'first', md5(g::text), '{}',
+           convert_to(repeat('x', 200), 'UTF8'), '', now(), now()
     FROM generate_series(%(first)s::bigint, %(last)s::bigint) g
     """,
     """
     INSERT INTO payments_payment (id, endpoint_id, reference, merchant_reference, reference_rank, currency,
-                                  currency_rank, payee, payee_rank, payee_account_id, captured, rank, ever_captured)
+                                  currency_rank, payee, payee_rank, payee_by_capture, payee_account_id, captured,
+                                  named_captured, rank, ever_captured)
     OVERRIDING SYSTEM VALUE
-    SELECT g, 1, 'old_pay_' || g, 'old_pay_' || g, 1, 'IDR', 2, a.code, 2, a.id, 1000, 5, true
+    SELECT g, 1, 'old_pay_' || g, 'old_pay_' || g, 1, 'IDR', 2, a.code, 2, a.code, a.id, 1000, 1000, 5, true
     FROM generate_series(%(first)s::bigint, %(last)s::bigint) g
     JOIN payments_account a ON a.code = 'merchant-' || 1 + g %% 1000 AND a.currency = 'IDR'
     """,

@@ -1,7 +1,7 @@
 """Databases, servers and load, each of which ends with the run.
 
-After a crash: databases named sekali_bench_… may be left; the next run replaces them. Servers die with the run's
-process group, or are found by their port.
+After a crash: databases named sekali_bench_… may be left, which the next run replaces, and gunicorns, which end when
+their database does.
 """
 
 import asyncio

@@ -3,32 +3,28 @@
 It is right, too: claimed once, balanced, accounts locked last and in one order. Only captures are booked.
 """
 
-from datetime import UTC, datetime
-
 from django.db import IntegrityError, transaction
 from django.db.models import F
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 
-from benchmarks.floor import ready
-from payments import conf, facts, intake, models, replies, views
+from benchmarks.floor import ready, translated
+from payments import conf, facts, models, replies, views
 from payments.gateways import base
 
 
 @csrf_exempt
 def webhook(request: HttpRequest, slug: str) -> HttpResponse:
-    """Claim, keep, book and answer one delivery."""
+    """Claim, keep, book and answer one verified."""
     endpoint = conf.known_endpoint(slug) or conf.endpoint(slug)
-    delivery = base.Delivery(views._headers(request), views._body(request) or b"", datetime.now(UTC))
     try:
-        job = intake.receive(endpoint, delivery)
+        verified, notice = translated(request, endpoint)
     except base.VerificationFailed:
         return views._response(replies.problem(400, "The delivery could not be verified"))
-    [notice] = job.notices
     try:
         with transaction.atomic():
-            claim = _claim(endpoint, notice, delivery)
+            claim = _claim(endpoint, notice, verified)
             _book(endpoint, notice.facts[0], claim)
     except IntegrityError:
         claim = models.Claim.objects.get(endpoint_id=endpoint.id, event_id=notice.event_id)
@@ -37,7 +33,7 @@ def webhook(request: HttpRequest, slug: str) -> HttpResponse:
     )
 
 
-def _claim(endpoint: conf.Endpoint, notice: base.Notice, delivery: base.Delivery) -> models.Claim:
+def _claim(endpoint: conf.Endpoint, notice: base.Notice, verified: base.Verified) -> models.Claim:
     reply = endpoint.gateway.acknowledge(notice.event_id, "applied")
     claim = models.Claim.objects.create(
         endpoint_id=endpoint.id,
@@ -55,10 +51,10 @@ def _claim(endpoint: conf.Endpoint, notice: base.Notice, delivery: base.Delivery
         event_id=notice.event_id,
         event_type=notice.event_type,
         content="",
-        headers={name: delivery.headers[name] for name in endpoint.gateway.evidence_headers},
-        body=delivery.body,
+        headers={name: verified.headers[name] for name in endpoint.gateway.evidence_headers},
+        body=verified.body,
         occurred_at=notice.occurred_at,
-        received_at=delivery.received_at,
+        received_at=verified.received_at,
     )
     return claim
 

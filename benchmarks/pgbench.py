@@ -1,4 +1,4 @@
-"""The product's own statements from pgbench: what the database alone can do with them, as fast as they can be sent."""
+"""The product's own statements from pgbench: what the database can do with them, sent without any Python."""
 
 import importlib.util
 import os

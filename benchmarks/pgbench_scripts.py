@@ -3,8 +3,8 @@
 DATABASE_URL=… python -m benchmarks.pgbench_scripts FOLDER BATCH SCRIPTS
 
 The product settles a batch here, and every statement it sends is written down. What would be the same in each
-transaction is then told apart: ids of events and payments get a random part, and ids that the database gives out are
-taken from what the script's own INSERTs return. So the scripts can't differ from what the product does.
+transaction is then told apart: ids of events and payments get a random part, and ids that the database gives out
+are taken from what the script's own INSERTs return. So the scripts can't differ from what the product does.
 """
 
 import dataclasses
@@ -77,7 +77,7 @@ def _deliveries(batch: int, number: int) -> Iterator[base.Delivery]:
 
 @contextmanager
 def _recorded() -> Iterator[list[tuple[str, bool]]]:
-    """Collect (statement with its parameters, is it inside of a transaction) of all that the block executes."""
+    """Collect (statement with its parameters, is it in a transaction) of all that the block executes."""
     from django.db import connection
 
     statements: list[tuple[str, bool]] = []

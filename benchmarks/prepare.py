@@ -1,4 +1,4 @@
-"""Make the rows that a measured database begins with: the `demo` endpoint, and merchants with an account in IDR.
+"""Make the rows that a measured database begins with: the `demo` endpoint, and merchants with accounts.
 
 DATABASE_URL=… python -m benchmarks.prepare MERCHANTS
 """

@@ -1,4 +1,4 @@
-"""What is measured: one function for each row of the table. It prepares, and returns what measures one round."""
+"""What is measured: a function for each row of the table prepares, and returns what measures one round."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ Measure = Callable[[float], Measured]  # seconds -> one round
 
 @dataclass(eq=False)
 class Bench:
-    """What the rows share: a folder, how the load is, and the servers, each started when the first row asks for it."""
+    """What the rows share: a folder, the load's size, and the servers, each started when a row first asks for it."""
 
     folder: Path
     connections: int

@@ -1,4 +1,4 @@
-"""The project's settings, for the two servers whose views stand in for the product's: BENCHMARK_URLS names them."""
+"""The project's settings, for servers whose views stand in for the product's: BENCHMARK_URLS names them."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""The peer's server: gunicorn as the project runs it, but for the number of threads, which is told on its command line."""
+"""The peer's server: gunicorn as the project runs it; the number of threads is on its command line."""
 
 import os
 

@@ -259,5 +259,5 @@ def test_unfinished_requests_take_bounded_memory(connect: Connect) -> None:
         with contextlib.suppress(TimeoutError):
             refused += client.recv(100).startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
 
-    assert refused == 1
+    assert refused
     assert_serves(connect)
