@@ -13,7 +13,7 @@ PY := .venv/bin/python
 TEST := DJANGO_SETTINGS_MODULE=tests.settings $(PY)
 # Two makes at once install one after the other.
 INSTALL = @$(PYTHON) -c 'import fcntl, subprocess, sys; lock = open(".venv.lock", "w"); \
-	fcntl.flock(lock, fcntl.LOCK_EX); sys.exit(subprocess.call(sys.argv[1:]))' $(MAKE)
+	fcntl.flock(lock, fcntl.LOCK_EX); sys.exit(subprocess.call(sys.argv[1:]))' $(MAKE) --silent
 PIP := $(PY) -m pip install -qq --disable-pip-version-check
 
 help:

@@ -19,7 +19,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from project import settings
+from django.core.exceptions import ImproperlyConfigured
+
+try:
+    from project import settings
+except ImproperlyConfigured as failure:
+    sys.exit(str(failure))
 
 wsgi_app = "project.wsgi:application"
 

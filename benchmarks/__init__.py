@@ -7,5 +7,5 @@
     grown      a ledger of millions of entries
     peer       another project's webhooks, in a virtual environment of its own
 
-Everything is made anew in databases of its own (`sekali_bench_…`), durable as in production, and removed then.
+Everything is made anew, durable as in production, in databases of its own (`sekali_bench_…`).
 """

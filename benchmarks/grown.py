@@ -26,8 +26,8 @@ STATEMENTS: Final = (
     """,
     """
     INSERT INTO payments_payment (id, endpoint_id, reference, merchant_reference, reference_rank, currency,
-                                  currency_rank, payee, payee_rank, payee_by_capture, payee_account_id, captured,
-                                  named_captured, rank, ever_captured)
+                                  currency_rank, payee, payee_rank, payee_by_capture, payee_account_id,
+                                  captured, named_captured, rank, ever_captured)
     OVERRIDING SYSTEM VALUE
     SELECT g, 1, 'old_pay_' || g, 'old_pay_' || g, 1, 'IDR', 2, a.code, 2, a.code, a.id, 1000, 1000, 5, true
     FROM generate_series(%(first)s::bigint, %(last)s::bigint) g

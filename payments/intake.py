@@ -20,10 +20,10 @@ happened: answer 503, and let the re-delivery learn the truth from the claim.
 import logging
 import random
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TypeVar
 
 from django.db import DatabaseError, InterfaceError, OperationalError, transaction
 
@@ -77,6 +77,7 @@ class Job:
 
 
 Known = Mapping[claims.Key, claims.Decision]
+Result = TypeVar("Result")
 
 
 def receive(endpoint: conf.Endpoint, delivery: base.Delivery) -> Job:
@@ -161,7 +162,16 @@ def _settle_new(jobs: Sequence[Job], known: Known, deadline: float) -> list[Answ
 def _commit(
     jobs: Sequence[Job], known: Known, deadline: float, *, lock_timeout_ms: int | None = None
 ) -> list[Answer]:
-    """Settle the jobs in one transaction, tried again where that is safe.
+    def settle_all() -> list[Answer]:
+        if lock_timeout_ms is not None:
+            database.set_lock_timeout(lock_timeout_ms)
+        return _settle_in_transaction(jobs, known)
+
+    return in_transaction(settle_all, deadline)
+
+
+def in_transaction(work: Callable[[], Result], deadline: float) -> Result:
+    """Run the work in one transaction, again where that is safe; return its result after COMMIT.
 
     Raises SettlementFailed where it is useless or unsafe to go on, or what made the transaction fail.
     """
@@ -169,12 +179,10 @@ def _commit(
         is_committing = False
         try:
             with transaction.atomic(durable=True):
-                if lock_timeout_ms is not None:
-                    database.set_lock_timeout(lock_timeout_ms)
-                answers = _settle_in_transaction(jobs, known)
+                result = work()
                 is_committing = True  # Note [Unknown commits]
             failpoints.hit("after_commit")
-            return answers
+            return result
         except (DatabaseError, InterfaceError) as error:
             is_lost = database.drop_if_lost()
             is_again = is_lost or database.sqlstate(error) in TRY_AGAIN

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from django.core.exceptions import ImproperlyConfigured
 
 from project.embedded_home import Home, StartFailed, get_version
 
@@ -382,5 +383,5 @@ def _tell(line: str) -> None:
 if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1:]))
-    except StartFailed as failure:
+    except (StartFailed, ImproperlyConfigured) as failure:
         sys.exit(str(failure))

@@ -1,1 +1,1 @@
-"""A small Django site on dj-stripe, run by its own virtual environment. Must not import anything of Sekali's."""
+"""A small Django site on dj-stripe, run by a virtual environment of its own. Must not import Sekali's code."""

@@ -269,7 +269,7 @@ def _signed(members: Mapping[str, Any]) -> dict[str, str]:
     """Return the signed fields in the order of their signing, absent ones empty, or raise Unusable."""
     amount = members.get("amount")
     amount = amount if isinstance(amount, dict) else {}
-    signed = {
+    told = {
         "pspReference": members.get("pspReference"),
         "originalReference": members.get("originalReference"),
         "merchantAccountCode": members.get("merchantAccountCode"),
@@ -279,13 +279,11 @@ def _signed(members: Mapping[str, Any]) -> dict[str, str]:
         "eventCode": members.get("eventCode"),
         "success": members.get("success"),
     }
-    for name, value in signed.items():
-        text = value if isinstance(value, str) else "" if value is None else base.decimal_text(value, name)
-        # They are joined by ":" and not escaped: could several hold one, other fields might give the same text.
-        # Only the merchant's own reference may.
-        if ":" in text and name != "merchantReference":
-            raise base.Unusable("a signed field holds a colon")
-        signed[name] = text
+    signed = {name: "" if value is None else base.decimal_text(value, name) for name, value in told.items()}
+    # They are joined by ":" and not escaped: could several hold one, other fields might give the same text.
+    # Only the merchant's own reference may.
+    if any(":" in text for name, text in signed.items() if name != "merchantReference"):
+        raise base.Unusable("a signed field holds a colon")
     return signed
 
 

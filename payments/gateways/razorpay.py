@@ -18,7 +18,8 @@ from payments.gateways import base
 _ID_HEADER: Final = "x-razorpay-event-id"
 _PRINCIPALS: Final = ("dispute", "refund", "settlement", "payment")
 _FINGERPRINT_FIELDS: Final = ("id", "amount", "currency", "status", "fee")
-_Entities = Mapping[str, Any]
+_Entity = Mapping[str, Any]
+_Entities = Mapping[str, _Entity]
 _Facts = tuple[Fact, ...]
 
 
@@ -71,14 +72,14 @@ class Razorpay(base.Gateway):
         ]
 
 
-def _created(document: Mapping[str, Any], *, default: datetime) -> datetime:
+def _created(document: _Entity, *, default: datetime) -> datetime:
     try:
         return base.moment_from_unix(document.get("created_at"), "created_at")
     except base.Unusable:
         return default
 
 
-def _entities(document: Mapping[str, Any]) -> _Entities:
+def _entities(document: _Entity) -> _Entities:
     # {"payment": {"entity": {…}}, …} as {"payment": {…}, …}
     payload = document.get("payload")
     items = payload.items() if isinstance(payload, dict) else ()
@@ -86,15 +87,15 @@ def _entities(document: Mapping[str, Any]) -> _Entities:
     return {name: entity for name, entity in wrapped.items() if isinstance(entity, dict)}
 
 
-def _fingerprint(document: Mapping[str, Any]) -> dict[str, str]:
+def _fingerprint(document: _Entity) -> dict[str, str]:
     entities = _entities(document)
     # Disputes and refunds come with their payment; where the payment is alone it is the principal.
-    principal: _Entities = next((entities[name] for name in _PRINCIPALS if name in entities), {})
+    principal: _Entity = next((entities[name] for name in _PRINCIPALS if name in entities), {})
     told = {name: principal[name] for name in _FINGERPRINT_FIELDS if principal.get(name) is not None}
     return base.fingerprint({"event": document.get("event"), **told})
 
 
-def _facts(document: Mapping[str, Any], endpoint: base.EndpointConfig) -> _Facts:
+def _facts(document: _Entity, endpoint: base.EndpointConfig) -> _Facts:
     event_type = document.get("event")
     if not isinstance(event_type, str):
         raise base.Unusable("event is not a text")
@@ -108,9 +109,9 @@ def _facts(document: Mapping[str, Any], endpoint: base.EndpointConfig) -> _Facts
     return translate(_entities(document), base.moment_from_unix(document.get("created_at"), "created_at"))
 
 
-def _entity(entities: _Entities, name: str) -> Mapping[str, Any]:
+def _entity(entities: _Entities, name: str) -> _Entity:
     if name in entities:
-        return entities[name]  # type: ignore[no-any-return]
+        return entities[name]
     raise base.Unusable(f"the payload holds no {name}")
 
 
@@ -121,9 +122,8 @@ def _amount(amount: object, currency: object) -> tuple[int, str]:
 
 def _order_id(entities: _Entities, name: str) -> str | None:
     notes = entities.get(name, {}).get("notes")  # an empty list where there are none
-    return (
-        base.optional_identifier(notes.get("order_id"), "notes.order_id") if isinstance(notes, dict) else None
-    )
+    order_id = notes.get("order_id") if isinstance(notes, dict) else None
+    return base.optional_identifier(order_id, "notes.order_id")
 
 
 # A failed payment may be authorized later. https://razorpay.com/docs/webhooks/payments/
@@ -194,7 +194,7 @@ def _dispute(kind: FactKind, entities: _Entities, at: datetime) -> _Facts:
     return (replace(fact, part="1", amount_minor=minor, currency=currency),)
 
 
-def _deducted(dispute: Mapping[str, Any]) -> int:
+def _deducted(dispute: _Entity) -> int:
     # Told in the balance's currency: where that is another one, it isn't this dispute's amount.
     # https://razorpay.com/docs/api/disputes/entity/
     deducted, disputed = dispute.get("amount_deducted"), dispute.get("amount")

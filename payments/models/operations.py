@@ -41,7 +41,8 @@ class OutboxMessage(models.Model):
         indexes = [
             models.Index(
                 fields=["destination", "due_at", "id"], condition=Q(state="ready"), name="payments_outboxmessage_due"
-            )
+            ),
+            models.Index(fields=["state", "id"], condition=~Q(state="sent"), name="payments_outboxmessage_unsent"),
         ]
 
     def __str__(self) -> str:

@@ -354,8 +354,11 @@ class GatewayCases:
 
     def test_mutants_never_raise(self) -> None:
         """Every payload with any one value removed or replaced by junk translates, and quotes nothing."""
-        for body in payloads(self.gateway.name).values():
-            for mutant in mutants(body):
+        bodies = payloads(self.gateway.name)
+        for name in sorted(bodies):
+            if "__story" in name:  # of the same shapes as the others
+                continue
+            for mutant in mutants(bodies[name]):
                 try:
                     assert_sound(self.translate(mutant))
                 except Exception as error:
