@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import django
+import psycopg
 
 from benchmarks import machine, rows
 from benchmarks.machine import CouldNotRun, Measured
@@ -32,7 +33,7 @@ def main() -> int:
             with bench.stack:
                 rounds, unavailable = _measure(bench, names, arguments.rounds, arguments.seconds)
                 findings = _verify(bench)
-    except CouldNotRun as error:
+    except (CouldNotRun, psycopg.OperationalError) as error:
         sys.stderr.write(f"could not run: {error}\n")
         return 2
     result = {
@@ -60,12 +61,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="of each row, in turn (default 3)")
     parser.add_argument("--seconds", type=float, default=5.0, help="of each round (default 5)")
     parser.add_argument("--connections", type=int, default=64, help="of the load (default 64)")
-    parser.add_argument(
-        "--rows", nargs="+", choices=list(rows.TABLE), default=fast, metavar="ROW", help="only these"
-    )
-    parser.add_argument(
-        "--grown", action="store_true", help="also on a ledger of 5 million entries (takes minutes)"
-    )
+    parser.add_argument("--rows", nargs="+", choices=list(rows.TABLE), default=fast, metavar="ROW", help="only these")
+    parser.add_argument("--grown", action="store_true", help="also on a ledger of 5 million entries (takes minutes)")
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="write all figures; a bare name: into benchmarks/results/"
     )
@@ -111,9 +108,7 @@ def _verify(bench: rows.Bench) -> str:
     return "clean"
 
 
-def _table(
-    names: list[str], rounds: dict[str, list[Measured]], unavailable: dict[str, str]
-) -> list[dict[str, Any]]:
+def _table(names: list[str], rounds: dict[str, list[Measured]], unavailable: dict[str, str]) -> list[dict[str, Any]]:
     medians = {name: statistics.median(each.rate for each in rounds[name]) for name in names if rounds[name]}
     first = next(iter(medians.values()), 0.0)
     table: list[dict[str, Any]] = []
@@ -154,19 +149,13 @@ def _text(result: dict[str, Any]) -> str:
             continue
         quantiles = "".join(f"{'' if row[name] is None else row[name]:>9}" for name in ("p50_ms", "p99_ms"))
         failed = f" ({row['failed']} FAILED)" if row["failed"] else ""
-        lines.append(
-            f"{row['row']:<10}{row['rate']:>9,.0f}{row['ratio']:>8.3f}{quantiles}  {row['what']}{failed}"
-        )
+        lines.append(f"{row['row']:<10}{row['rate']:>9,.0f}{row['ratio']:>8.3f}{quantiles}  {row['what']}{failed}")
     return "\n".join([*lines, "", f"ledger afterwards: {result['ledger']}"])
 
 
 def _machine() -> dict[str, Any]:
     cpuinfo = Path("/proc/cpuinfo")
-    models = (
-        [line for line in cpuinfo.read_text().splitlines() if "model name" in line]
-        if cpuinfo.exists()
-        else []
-    )
+    models = [line for line in cpuinfo.read_text().splitlines() if "model name" in line] if cpuinfo.exists() else []
     return {
         "cores": os.cpu_count(),
         "processor": models[0].partition(":")[2].strip() if models else platform.processor(),

@@ -1,7 +1,7 @@
 """Databases, servers and load, each of which ends with the run.
 
-After a crash: databases named sekali_bench_… may be left, which the next run replaces, and servers of ours on ports
-that nobody else knows.
+After a crash: databases named sekali_bench_… may be left, which the next run replaces, and servers on ports that
+nobody else knows.
 """
 
 import asyncio

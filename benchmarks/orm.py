@@ -28,9 +28,7 @@ def webhook(request: HttpRequest, slug: str) -> HttpResponse:
             _book(endpoint, notice.facts[0], claim)
     except IntegrityError:
         claim = models.Claim.objects.get(endpoint_id=endpoint.id, event_id=notice.event_id)
-    return HttpResponse(
-        bytes(claim.reply_body), status=claim.reply_status, content_type=claim.reply_content_type
-    )
+    return HttpResponse(bytes(claim.reply_body), status=claim.reply_status, content_type=claim.reply_content_type)
 
 
 def _claim(endpoint: conf.Endpoint, notice: base.Notice, verified: base.Verified) -> models.Claim:

@@ -1,8 +1,8 @@
 """dj-stripe, served as its users serve it, beside the product on the same machine.
 
 What is fair, and how it is done here:
-- its own webhook view verifies the signature, keeps the raw request (WebhookEventTrigger) and the event (Event),
-  and calls a handler in the event's transaction; that credits one balance of 1,000 with one UPDATE
+- its webhook view verifies the signature, keeps the raw request (WebhookEventTrigger) and the event (Event), and
+  calls a handler in the event's transaction; that credits one balance of 1,000 with one UPDATE
 - no call to Stripe's API: its handlers that copy objects are taken out, account and key are known beforehand
 - the same gunicorn worker class and number of processes, pooled connections, no middleware at all
 - the number of threads with which it did best here (tried: 4, 8, 16, 72)

@@ -3,7 +3,7 @@
 DATABASE_URL=… python -m benchmarks.pgbench_scripts FOLDER BATCH SCRIPTS
 
 The product settles a batch here, and every statement it sends is written down. What would be the same in each
-transaction is then told apart: ids of events and payments get a random part, ids that the database gives out are
+transaction is then told apart: ids of events and payments get a random part, ids given out by the database are
 taken from what the script's own INSERTs return. So the scripts can't differ from what the product does.
 """
 

@@ -22,7 +22,7 @@ Measure = Callable[[float], Measured]  # seconds -> one round
 
 @dataclass(eq=False)
 class Bench:
-    """What the rows share: a folder, the load's size, and servers, each started when a row first asks for it."""
+    """What rows share: a folder, the load's size, and servers, each started when a row first asks for it."""
 
     folder: Path
     connections: int

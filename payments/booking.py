@@ -58,7 +58,10 @@ def record_facts(told: Sequence[Told], states: Mapping[Ref, State]) -> Booking:
     for posting in booking.transfers:
         if posting.state is not None:
             posting.state.change_total(
-                _table_kind(posting), amount=posting.amount, currency=posting.currency, is_reversal=posting.reverses is not None
+                _table_kind(posting),
+                amount=posting.amount,
+                currency=posting.currency,
+                is_reversal=posting.reverses is not None,
             )
     return booking
 
@@ -255,9 +258,7 @@ def accounts_needed(states: Iterable[State], booked: Sequence[Posting]) -> set[A
     return needed
 
 
-def settle_payees(
-    states: Iterable[State], accounts: dict[AccountKey, Account], *, now: datetime
-) -> list[Posting]:
+def settle_payees(states: Iterable[State], accounts: dict[AccountKey, Account], *, now: datetime) -> list[Posting]:
     """Note where each payment's money belongs now; return the transfers that move there what lies elsewhere.
 
     accounts is filled up with what else has to be looked up for it.
@@ -276,9 +277,7 @@ def settle_payees(
         state = moving[payment_id]
         home_key = (payee_code(state, key[1], accounts), key[1])
         if key != home_key:
-            posting = moved.setdefault(
-                _allocation_key(state, key[1]), _allocation(state, key[1], abs(net), now=now)
-            )
+            posting = moved.setdefault(_allocation_key(state, key[1]), _allocation(state, key[1], abs(net), now=now))
             posting.legs = [*(posting.legs or []), *_moving_legs(key, home_key, net)]
     for transfer_key, posting in moved.items():
         posting.key = transfer_key

@@ -91,9 +91,7 @@ def save(
     return found, healed
 
 
-def _changes(
-    told: Sequence[Told], booked: Iterable[Posting], states: Mapping[Ref, State]
-) -> dict[Ref, _Change]:
+def _changes(told: Sequence[Told], booked: Iterable[Posting], states: Mapping[Ref, State]) -> dict[Ref, _Change]:
     changes: dict[Ref, _Change] = {}
     dispute_of: dict[str, Ref] = {}
     for one in told:

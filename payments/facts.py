@@ -97,9 +97,9 @@ class Fact:
     """One thing a gateway said happened.
 
     payment      the gateway's reference of the payment; None only for payouts and conversions
-    object_id    what the business key is about: the payment for captures, else the id of the refund, fee, dispute, payout
-    part         the last part of the key, where one object has several (capture id, dispute leg, txn_…); for DisputeLost
-                 the leg of the withdrawal that it implies
+    object_id    what the business key is about: the payment for captures, else the refund, fee, dispute or payout
+    part         the last part of the key, where one object has several (capture id, dispute leg, txn_…); for
+                 DisputeLost the leg of the withdrawal that it implies
     amount_minor, currency   minor units in ISO 4217's exponent; None where no money is named
     account      the payee as this very event names it
     reference    the merchant's own reference; reference_rank 2 where named, 1 where another id stands in for it

@@ -139,7 +139,7 @@ def _settle_new(jobs: Sequence[Job], known: Known, deadline: float) -> list[Answ
         return list(_commit(jobs, known, deadline))
     except SettlementFailed as error:
         return [error] * len(jobs)
-    except Exception as error:  # of one member, perhaps: see Note [Neighbours]
+    except Exception as error:  # noqa: BLE001  of one member, perhaps: see Note [Neighbours]
         if len(jobs) == 1:
             return [_failed_alone(jobs[0], known, error, deadline)]
         logger.warning("batch_failed", extra={"size": len(jobs), "error": repr(error)})
@@ -153,15 +153,13 @@ def _settle_new(jobs: Sequence[Job], known: Known, deadline: float) -> list[Answ
         try:
             answers.extend(_commit([job], known, deadline, lock_timeout_ms=ALONE_LOCK_TIMEOUT_MS))
             lock_timeouts = 0
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  it is answered for, one way or another
             lock_timeouts = lock_timeouts + 1 if database.sqlstate(error) == LOCK_NOT_AVAILABLE else 0
             answers.append(_failed_alone(job, known, error, deadline))
     return answers
 
 
-def _commit(
-    jobs: Sequence[Job], known: Known, deadline: float, *, lock_timeout_ms: int | None = None
-) -> list[Answer]:
+def _commit(jobs: Sequence[Job], known: Known, deadline: float, *, lock_timeout_ms: int | None = None) -> list[Answer]:
     def settle_all() -> list[Answer]:
         if lock_timeout_ms is not None:
             database.set_lock_timeout(lock_timeout_ms)
@@ -245,9 +243,7 @@ def _settle_in_transaction(jobs: Sequence[Job], known: Known) -> list[Answer]:
     return [_worst(_answer(candidate, decisions[candidate.key]) for candidate in job.candidates) for job in jobs]
 
 
-def tell(
-    endpoint: conf.Endpoint, said: Iterable[Fact], *, claim_id: int | None, source: str = "webhook"
-) -> list[Told]:
+def tell(endpoint: conf.Endpoint, said: Iterable[Fact], *, claim_id: int | None, source: str = "webhook") -> list[Told]:
     """Return facts as told by a source about an endpoint's books, each with its business key."""
     return [
         Told(
@@ -315,9 +311,9 @@ def book(
     for ref, wanted in sorted((registering or {}).items()):
         registrations.insert(ref, wanted)
     booked = booking.record_facts(told, states)
-    expected = registrations.read({ref for state in states.values() if (ref := state.merchant_ref) is not None})
+    expected = registrations.read({state.merchant_ref for state in states.values()})
     for state in states.values():
-        registered = expected.get(state.merchant_ref) if state.merchant_ref else None
+        registered = expected.get(state.merchant_ref)
         state.choose_payee(registered.account if registered else None)
     accounts = ledger.read_accounts(booking.accounts_needed(states.values(), booked.transfers))
     booked.transfers += ledger.record(booking.settle_payees(states.values(), accounts, now=datetime.now(UTC)))

@@ -1,7 +1,7 @@
 """The double-entry ledger: the only writer of Account, Transfer, Entry, Sighting and Correction.
 
-Whether money is booked is decided by one INSERT of transfers by business key, ON CONFLICT DO NOTHING: the keys that come
-back are new, all others are known. Entries of all new transfers follow in one statement. Accounts come last before
+Whether money is booked is decided by one INSERT of transfers by business key, ON CONFLICT DO NOTHING: the keys that
+come back are new, all others are known. Entries of all new transfers follow in one statement. Accounts come last before
 COMMIT, locked in id order, because every batch of an endpoint touches its receivable account and the row stays locked
 until the commit is on disk.
 
@@ -11,14 +11,14 @@ Raw SQL: the ORM doesn't tell which rows of an INSERT … DO NOTHING are new, an
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import connection
 from django.db.models import F, Func, Value
 from django.db.models.fields import BigIntegerField
-from django.contrib.postgres.fields import ArrayField
 
 from payments import models, postings
 from payments.facts import Told
@@ -71,9 +71,10 @@ class Account:
 _RECORD: Final = """
     INSERT INTO payments_transfer (key, kind, endpoint_id, payment_id, claim_id, source, reverses_id, amount, currency,
                                    account_hint, occurred_at)
-    SELECT key, kind, endpoint_id, payment_id, claim_id, source, reverses_id, amount, currency, account_hint, occurred_at
-    FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::bigint[], %s::bigint[], %s::text[], %s::bigint[], %s::bigint[],
-                %s::text[], %s::text[], %s::timestamptz[])
+    SELECT key, kind, endpoint_id, payment_id, claim_id, source, reverses_id, amount, currency, account_hint,
+           occurred_at
+    FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::bigint[], %s::bigint[], %s::text[], %s::bigint[],
+                %s::bigint[], %s::text[], %s::text[], %s::timestamptz[])
         WITH ORDINALITY AS t (key, kind, endpoint_id, payment_id, claim_id, source, reverses_id, amount, currency,
                               account_hint, occurred_at, n)
     ORDER BY n
@@ -248,11 +249,10 @@ class AccountDiffers(Exception):
 def require_kinds(wanted: Iterable[tuple[str, str, str]]) -> None:
     """Raise AccountDiffers unless each (code, currency) is open as that kind, and as nobody's own."""
     kinds = {(code, currency): kind for code, currency, kind in wanted}
-    rows = models.Account.objects.filter(code__in={key[0] for key in kinds})
-    for code, currency, kind, endpoint_id in rows.values_list("code", "currency", "kind", "endpoint_id"):
-        is_reserved = endpoint_id is not None or postings.is_own_code(code)
-        if (code, currency) in kinds and (is_reserved or kind != kinds[code, currency]):
-            raise AccountDiffers(code, currency, kind)
+    for account in models.Account.objects.filter(code__in={key[0] for key in kinds}):
+        wanted_kind = kinds.get((account.code, account.currency), account.kind)
+        if wanted_kind != account.kind or postings.is_own_code(account.code):
+            raise AccountDiffers(account.code, account.currency, account.kind)
 
 
 _NETS: Final = """
@@ -316,20 +316,17 @@ def _with_own_accounts(
 
 
 class Delta(Func):
-    """The change of this row's account, looked up by its id in two parallel arrays: one UPDATE for any number of rows."""
-
-    template = "(%(expressions)s)"
-    arg_joiner = ", "
+    """This row's change, looked up by its id in two parallel arrays: one UPDATE for any number of rows."""
 
     def __init__(self, deltas: Mapping[int, int]) -> None:
         ids = Value(list(deltas), output_field=ArrayField(BigIntegerField()))
         amounts = Value(list(deltas.values()), output_field=ArrayField(BigIntegerField()))
         super().__init__(amounts, ids, F("id"), output_field=BigIntegerField())
 
-    def as_sql(self, compiler: Any, connection: Any, **_: Any) -> tuple[str, list[Any]]:
+    def as_sql(self, compiler: Any, connection: Any, *args: Any, **context: Any) -> tuple[str, Any]:
         amounts, ids, row_id = (compiler.compile(expression) for expression in self.get_source_expressions())
         sql = f"(({amounts[0]})::numeric[])[array_position(({ids[0]})::bigint[], {row_id[0]})]"
-        return sql, [*amounts[1], *ids[1], *row_id[1]]
+        return sql, (*amounts[1], *ids[1], *row_id[1])
 
 
 def _add_to_balances(entries: Iterable[tuple[int, str, int]]) -> None:

@@ -79,9 +79,7 @@ class Permits(Generic[AnyWaiter]):
     itself. Removing it is what decides between them when they happen at once.
     """
 
-    def __init__(
-        self, *, name: str, permits: int, queue_max: int, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, *, name: str, permits: int, queue_max: int, clock: Callable[[], float] = time.monotonic) -> None:
         if permits < 1:
             raise ValueError(f"{name}: permits must be at least 1, not {permits}")
         self.name = name

@@ -6,12 +6,12 @@ published by a thread of each process a few times a second, so that a delivery p
 After a crash: a dead worker's gauges are dropped by the master (gunicorn.conf.py); counters begin anew at a restart.
 """
 
+import os
 import threading
 import time
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
-from prometheus_client import values as _values
 
 from payments import limits
 
@@ -69,12 +69,8 @@ def _publish_forever() -> None:
 def exposition() -> bytes:
     """Return the text that Prometheus reads, for all processes where they share a folder, else for this one."""
     publish_limits()
-    registry = CollectorRegistry()
-    if getattr(_values.ValueClass, "_multiprocess", True) and _is_multiprocess():
-        multiprocess.MultiProcessCollector(registry)
+    if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+        registry = CollectorRegistry()
+        multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         return generate_latest(registry)
     return generate_latest()
-
-
-def _is_multiprocess() -> bool:
-    return "Mmap" in _values.ValueClass.__name__

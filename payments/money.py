@@ -12,8 +12,25 @@ AMOUNT_MINOR_MAX: Final = 2**53 - 1
 # ISO 4217 minor units, where they are not 2.  https://www.six-group.com/en/products-services/financial-information/data-standards.html
 _EXPONENTS: Final[dict[str, int]] = {
     **dict.fromkeys(
-        ["BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "UYI", "VND", "VUV"]
-        + ["XAF", "XOF", "XPF"],
+        (
+            "BIF",
+            "CLP",
+            "DJF",
+            "GNF",
+            "ISK",
+            "JPY",
+            "KMF",
+            "KRW",
+            "PYG",
+            "RWF",
+            "UGX",
+            "UYI",
+            "VND",
+            "VUV",
+            "XAF",
+            "XOF",
+            "XPF",
+        ),
         0,
     ),
     **dict.fromkeys(["BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"], 3),

@@ -80,7 +80,9 @@ class State:
     had_money: bool = False
     payee_changed: bool = False
     fees_switched: bool = False
-    changes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("captured", "refunded", "disputed", "fees"), 0))
+    changes: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(("captured", "refunded", "disputed", "fees"), 0)
+    )
     contradictions: dict[str, dict[str, object]] = field(default_factory=dict)
 
     @property
@@ -89,9 +91,9 @@ class State:
         return f"{self.books}:{escape(self.reference)}"
 
     @property
-    def merchant_ref(self) -> Ref | None:
-        """How a registration of this payment is known."""
-        return None if self.merchant_reference is None else (self.books_id, self.merchant_reference)
+    def merchant_ref(self) -> Ref:
+        """How a registration of this payment is known; no reference can be empty, so none is registered of it."""
+        return self.books_id, self.merchant_reference or ""
 
     def tell_reference(self, fact: Fact) -> None:
         if fact.reference is None or fact.reference_rank < self.reference_rank:
@@ -175,9 +177,7 @@ class State:
         return int(getattr(self, column))
 
 
-def lock(
-    told: Sequence[Told], *, registered: Collection[Ref] = (), payments: Collection[Ref] = ()
-) -> dict[Ref, State]:
+def lock(told: Sequence[Told], *, registered: Collection[Ref] = (), payments: Collection[Ref] = ()) -> dict[Ref, State]:
     """Lock all that the facts are about, in the order of the module's docstring; return the payments' states.
 
     registered: merchant references whose payments are locked too, though no fact tells of them; payments: further ones.
@@ -261,9 +261,7 @@ _INSERT: Final = """
 def _insert(states: Sequence[State]) -> set[Ref]:
     if not states:
         return set()
-    rows = [
-        (s.books_id, s.reference, s.merchant_reference, s.reference_rank, s.payee, s.payee_rank) for s in states
-    ]
+    rows = [(s.books_id, s.reference, s.merchant_reference, s.reference_rank, s.payee, s.payee_rank) for s in states]
     with connection.cursor() as cursor:
         cursor.execute(_INSERT, [list(column) for column in zip(*rows, strict=True)])
         ids = {(row[0], row[1]): row[2] for row in cursor.fetchall()}
@@ -293,7 +291,8 @@ _STORED: Final = (
 )
 
 _READ_LOCKED: Final = f"""
-    SELECT p.endpoint_id, b.slug, p.reference, p.id, p.captured, p.refunded, {", ".join(f"p.{name}" for name in _STORED)}
+    SELECT p.endpoint_id, b.slug, p.reference, p.id, p.captured, p.refunded,
+           {", ".join(f"p.{name}" for name in _STORED)}
     FROM unnest(%s::bigint[], %s::text[]) WITH ORDINALITY AS k (books_id, reference, n)
     JOIN payments_payment p ON p.endpoint_id = k.books_id AND p.reference = k.reference
     JOIN payments_endpoint b ON b.id = p.endpoint_id
@@ -309,7 +308,9 @@ def _read_locked(refs: Sequence[Ref]) -> dict[Ref, State]:
 
 
 def _state(row: Sequence[Any]) -> State:
-    state = State(row[0], row[1], row[2], id=row[3], captured=row[4], refunded=row[5], **dict(zip(_STORED, row[6:])))
+    state = State(
+        row[0], row[1], row[2], id=row[3], captured=row[4], refunded=row[5], **dict(zip(_STORED, row[6:], strict=True))
+    )
     state.had_money = state.currency is not None
     return state
 

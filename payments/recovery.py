@@ -112,7 +112,8 @@ def wait_for_database(seconds: float) -> None:
 
 def preflight() -> list[str]:
     """Return warnings; raise PreflightFailed with all that forbids to start."""
-    problems, warnings = _unapplied_migrations(), []
+    problems = _unapplied_migrations()
+    warnings: list[str] = []
     unsafe = _unsafe_durability()
     # The demo and tests may run fast and unsafe; nobody's money may.
     (warnings if settings.DEBUG else problems).extend(unsafe)
@@ -156,7 +157,9 @@ def _unapplied_migrations() -> list[str]:
 def _missing_guards() -> list[str]:
     with connection.cursor() as cursor:
         # "O" fires in ordinary sessions; "D" is disabled, "R" fires only in replicas.
-        cursor.execute("SELECT tgname FROM pg_trigger WHERE tgenabled IN ('O', 'A') AND tgname = ANY(%s)", [list(GUARDS)])
+        cursor.execute(
+            "SELECT tgname FROM pg_trigger WHERE tgenabled IN ('O', 'A') AND tgname = ANY(%s)", [list(GUARDS)]
+        )
         present = {row[0] for row in cursor.fetchall()}
     return [f"The guard {name} is missing or disabled. Enable the trigger" for name in GUARDS if name not in present]
 
@@ -168,8 +171,8 @@ def _connection_sum() -> list[str]:
     if wanted < room:
         return []
     return [
-        f"{settings.WEB_CONCURRENCY} processes of {per_process} connections ({settings.PAYMENTS_CONNECTION_PERMITS}) are"
-        f" {wanted}, and PostgreSQL has room for {room}, of which one is for commands."
+        f"{settings.WEB_CONCURRENCY} processes of {per_process} connections ({settings.PAYMENTS_CONNECTION_PERMITS})"
+        f" are {wanted}, and PostgreSQL has room for {room}, of which one is for commands."
         " Lower WEB_CONCURRENCY or the permits, or raise max_connections"
     ]
 
@@ -333,7 +336,7 @@ _REVERSALS: Final = f"""
     WHERE {_IN_SCOPE}
       AND (t.amount, t.currency, t.payment_id) IS DISTINCT FROM (o.amount, o.currency, o.payment_id)
 """
-_UNMET: Final = f"""
+_UNMET: Final = """
     SELECT c.key FROM payments_correction c JOIN payments_transfer t ON t.key = c.key
     LEFT JOIN payments_transfer r ON r.reverses_id = t.id
     WHERE r.id IS NULL
@@ -352,7 +355,9 @@ def _check_reversals(cursor: Any, scope: Scope, checked: dict[str, int]) -> Iter
 
 # Payments with a transfer in scope, whole.
 _TOUCHED: Final = f"""
-    touched AS (SELECT DISTINCT t.payment_id AS id FROM payments_transfer t WHERE t.payment_id IS NOT NULL AND {_IN_SCOPE})
+    touched AS (
+        SELECT DISTINCT t.payment_id AS id FROM payments_transfer t WHERE t.payment_id IS NOT NULL AND {_IN_SCOPE}
+    )
 """
 
 
@@ -402,11 +407,14 @@ def _check_payments(cursor: Any, scope: Scope, checked: dict[str, int]) -> Itera
     """Every payment's totals equal its transfers, and its money is where its payee's is."""
     names = ("captured", "refunded", "disputed", "fees")
     for slug, reference, *sums in _rows(cursor, _PAYMENTS, scope):
-        row, transfers = dict(zip(names, sums[:4])), dict(zip(names, map(int, sums[4:])))
-        yield Broken("payment_differs_from_transfers", f"{slug}:{reference}", {"payment": row, "transfers": transfers})
+        detail = {
+            "payment": dict(zip(names, sums[:4], strict=True)),
+            "transfers": dict(zip(names, map(int, sums[4:]), strict=True)),
+        }
+        yield Broken("payment_differs_from_transfers", f"{slug}:{reference}", detail)
     for slug, reference, code, currency, net in _rows(cursor, _PAYEES, scope):
-        detail = {"account": code, "currency": currency, "net": int(net)}
-        yield Broken("money_at_wrong_payee", f"{slug}:{reference}", detail)
+        there = {"account": code, "currency": currency, "net": int(net)}
+        yield Broken("money_at_wrong_payee", f"{slug}:{reference}", there)
 
 
 _CLAIMS: Final = """

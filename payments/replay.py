@@ -111,7 +111,7 @@ def _book(jobs: Sequence[tuple[models.Event, intake.Job]]) -> list[str]:
         facts = intake.tell(job.endpoint, candidate.notice.facts, claim_id=event.claim_id)
         spans.append(range(len(told), len(told) + len(facts)))
         told += facts
-        event_ids[event.claim_id] = event.event_id
+        event_ids[event.claim_id or 0] = event.event_id
     booked = intake.book(told, event_ids=event_ids)
     outcomes = [
         "duplicate" if intake.is_known(booked, span) else job.candidates[0].expected_outcome

@@ -26,9 +26,7 @@ def problem(status: int, title: str, **members: object) -> Reply:
 
 def conflicting(event_id: str, differing_fields: list[str]) -> Reply:
     """Return the 422 for an event id that was used again for other content; it names the fields, never their values."""
-    return problem(
-        422, "Event id re-used with different content", event=event_id, differing_fields=differing_fields
-    )
+    return problem(422, "Event id re-used with different content", event=event_id, differing_fields=differing_fields)
 
 
 @dataclass(frozen=True, slots=True)

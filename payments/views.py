@@ -111,7 +111,7 @@ def _body(request: HttpRequest) -> bytes | None:
     is_chunked = "HTTP_TRANSFER_ENCODING" in request.META  # then Django would take the body for empty
     if int(length) > body_bytes_max:
         return None
-    body: bytes = request.environ["wsgi.input"].read(body_bytes_max + 1 if is_chunked else int(length))
+    body: bytes = request.META["wsgi.input"].read(body_bytes_max + 1 if is_chunked else int(length))
     return body if len(body) <= body_bytes_max else None
 
 

@@ -16,7 +16,7 @@ from tests import deliveries
 
 @pytest.fixture(autouse=True, scope="session")
 def _flush_past_the_guards() -> Iterator[None]:
-    """Let the tests' own clean-up TRUNCATE what the guards protect; nothing else can, the product's role least of all."""
+    """Let the tests' own clean-up TRUNCATE what the guards protect. Nothing else can."""
     original = DatabaseOperations.sql_flush
 
     def sql_flush(self: Any, style: Any, tables: Any, **options: Any) -> list[str]:

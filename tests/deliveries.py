@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from django.http import HttpResponse
 from django.test import Client
 
 from tests.unit.gateways import signing
@@ -19,6 +18,7 @@ SECRETS: Final = {
     "ADYEN": "44782DEF547AAA06C910C43932B1EB0C71FC68D9D0C057550C48EC2ACF6BA056",
     "RAZORPAY": "rzp-demo-secret",
 }
+Answer = Any  # what Django's test client returns has no name of its own
 _numbers = itertools.count(1)
 
 
@@ -41,18 +41,15 @@ class Deliver:
     slug: str = "demo"
     defaults: dict[str, Any] = field(default_factory=lambda: {"currency": "IDR"})
 
-    def __call__(self, event_type: str, *, event_id: str | None = None, **data: Any) -> HttpResponse:
+    def __call__(self, event_type: str, *, event_id: str | None = None, **data: Any) -> Answer:
         return self.raw(demo_body(event_type, {**self.defaults, **data}), event_id=event_id)
 
-    def raw(self, body: bytes, *, event_id: str | None = None) -> HttpResponse:
+    def raw(self, body: bytes, *, event_id: str | None = None) -> Answer:
         """Post these very bytes, signed."""
         signed = demo(body, event_id=event_id)
-        response: HttpResponse = self.client.post(
-            f"/webhooks/{self.slug}/", signed.body, "application/json", headers=signed.headers
-        )
-        return response
+        return self.client.post(f"/webhooks/{self.slug}/", signed.body, "application/json", headers=signed.headers)
 
 
-def outcome(response: HttpResponse) -> str:
+def outcome(response: Answer) -> str:
     """Return the outcome that a 200 tells, else the status."""
     return str(json.loads(response.content)["outcome"]) if response.status_code == 200 else str(response.status_code)

@@ -229,9 +229,7 @@ def _authorisation(item: _Item, subject: _Subject, endpoint: base.EndpointConfig
     return (authorized, subject.fact(FactKind.PAYMENT_CAPTURED, subject.keyed(subject.psp), amount))
 
 
-def _modification(
-    item: _Item, subject: _Subject, original: str, endpoint: base.EndpointConfig
-) -> tuple[Fact, ...]:
+def _modification(item: _Item, subject: _Subject, original: str, endpoint: base.EndpointConfig) -> tuple[Fact, ...]:
     if item.code in _CANCELLATIONS:
         voided = subject.fact(FactKind.PAYMENT_VOIDED, original)
         if not endpoint.auto_capture:

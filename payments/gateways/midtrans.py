@@ -29,9 +29,7 @@ _WITHOUT_MONEY: Final = {
 _REVERSING: Final = {"deny": FactKind.PAYMENT_FAILED, "cancel": FactKind.PAYMENT_VOIDED}
 # Only a captured transaction can come to these.
 _AFTER_CAPTURE: Final = ("refund", "partial_refund", "chargeback", "partial_chargeback")
-_STATUSES: Final = frozenset(
-    {*_WITHOUT_MONEY, *_REVERSING, "authorize", "capture", "settlement", *_AFTER_CAPTURE}
-)
+_STATUSES: Final = frozenset({*_WITHOUT_MONEY, *_REVERSING, "authorize", "capture", "settlement", *_AFTER_CAPTURE})
 # The signed status code of success.  https://docs.midtrans.com/reference/code-statuses
 _SUCCESS: Final = "200"
 _CURRENCY: Final = "IDR"
@@ -95,9 +93,7 @@ class Midtrans(base.Gateway):
         ]
 
 
-def confirmed_facts(
-    document: object, *, order_id: str, transaction_id: str, received_at: datetime
-) -> tuple[Fact, ...]:
+def confirmed_facts(document: object, *, order_id: str, transaction_id: str, received_at: datetime) -> tuple[Fact, ...]:
     """Return the facts that the status API's answer tells of the transaction that was asked for.
 
     The answer is the transaction as it is now, so a refunded or charged back one was captured too.

@@ -1,6 +1,6 @@
-"""What all commands share: arguments -> one domain call -> findings -> exit status (0 clean, 1 findings, 2 could not run).
+"""What all commands share: arguments -> one domain call -> findings -> exit status.
 
-With --json, stdout is one JSON object; everything else goes to stderr.
+0: clean, 1: findings, 2: could not run. With --json, stdout is one JSON object; everything else goes to stderr.
 """
 
 import abc

@@ -3,458 +3,849 @@
 import django.db.models.deletion
 import django.db.models.expressions
 import django.db.models.functions.datetime
-import payments.models.fields
 from django.db import migrations, models
+
+import payments.models.fields
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
-    dependencies = [
-    ]
+    dependencies = []
 
     operations = [
         migrations.CreateModel(
-            name='Account',
+            name="Account",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('code', payments.models.fields.IdentifierField(db_collation='C', max_length=255)),
-                ('currency', payments.models.fields.CurrencyField(db_collation='C', max_length=3)),
-                ('kind', models.CharField(choices=[('asset', 'Asset'), ('liability', 'Liability'), ('income', 'Income'), ('expense', 'Expense'), ('equity', 'Equity')], max_length=9)),
-                ('debits', payments.models.fields.RunningTotalField(db_default=0, decimal_places=0, max_digits=40)),
-                ('credits', payments.models.fields.RunningTotalField(db_default=0, decimal_places=0, max_digits=40)),
-                ('balance', models.GeneratedField(db_persist=True, expression=models.Case(models.When(kind__in=['asset', 'expense'], then=django.db.models.expressions.CombinedExpression(models.F('debits'), '-', models.F('credits'))), default=django.db.models.expressions.CombinedExpression(models.F('credits'), '-', models.F('debits'))), output_field=payments.models.fields.RunningTotalField(decimal_places=0, max_digits=40))),
-                ('opened_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("code", payments.models.fields.IdentifierField(db_collation="C", max_length=255)),
+                ("currency", payments.models.fields.CurrencyField(db_collation="C", max_length=3)),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[
+                            ("asset", "Asset"),
+                            ("liability", "Liability"),
+                            ("income", "Income"),
+                            ("expense", "Expense"),
+                            ("equity", "Equity"),
+                        ],
+                        max_length=9,
+                    ),
+                ),
+                ("debits", payments.models.fields.RunningTotalField(db_default=0, decimal_places=0, max_digits=40)),
+                ("credits", payments.models.fields.RunningTotalField(db_default=0, decimal_places=0, max_digits=40)),
+                (
+                    "balance",
+                    models.GeneratedField(
+                        db_persist=True,
+                        expression=models.Case(
+                            models.When(
+                                kind__in=["asset", "expense"],
+                                then=django.db.models.expressions.CombinedExpression(
+                                    models.F("debits"), "-", models.F("credits")
+                                ),
+                            ),
+                            default=django.db.models.expressions.CombinedExpression(
+                                models.F("credits"), "-", models.F("debits")
+                            ),
+                        ),
+                        output_field=payments.models.fields.RunningTotalField(decimal_places=0, max_digits=40),
+                    ),
+                ),
+                ("opened_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
             ],
         ),
         migrations.CreateModel(
-            name='VerifiedBalance',
+            name="VerifiedBalance",
             fields=[
-                ('account', models.OneToOneField(on_delete=django.db.models.deletion.PROTECT, primary_key=True, serialize=False, to='payments.account')),
-                ('debits', payments.models.fields.RunningTotalField(decimal_places=0, max_digits=40)),
-                ('credits', payments.models.fields.RunningTotalField(decimal_places=0, max_digits=40)),
+                (
+                    "account",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        primary_key=True,
+                        serialize=False,
+                        to="payments.account",
+                    ),
+                ),
+                ("debits", payments.models.fields.RunningTotalField(decimal_places=0, max_digits=40)),
+                ("credits", payments.models.fields.RunningTotalField(decimal_places=0, max_digits=40)),
             ],
         ),
         migrations.CreateModel(
-            name='Endpoint',
+            name="Endpoint",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('slug', models.SlugField(db_index=False, max_length=64)),
-                ('gateway', models.CharField(max_length=32)),
-                ('mode', models.CharField(choices=[('live', 'Live'), ('test', 'Test')], default='live', max_length=4)),
-                ('external_account', models.CharField(blank=True, default='', help_text="The gateway's own name for the account", max_length=255)),
-                ('default_payee', payments.models.fields.IdentifierField(blank=True, db_collation='C', help_text='Whose payments these are, when nothing names a payee; empty: suspense', max_length=255, null=True)),
-                ('conflicts', models.CharField(blank=True, choices=[('', 'As the gateway needs'), ('refuse', 'Refuse with 422'), ('acknowledge', 'Acknowledge and quarantine')], default='', max_length=12)),
-                ('auto_capture', models.BooleanField(default=True, help_text='An authorisation is also the capture (Adyen)')),
-                ('confirms', models.BooleanField(default=False, help_text="Re-read each event from the gateway's API before it is believed")),
-                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('books', models.ForeignKey(blank=True, help_text='The endpoint whose keys, payments and accounts this one shares; empty: its own', null=True, on_delete=django.db.models.deletion.PROTECT, to='payments.endpoint')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("slug", models.SlugField(db_index=False, max_length=64)),
+                ("gateway", models.CharField(max_length=32)),
+                ("mode", models.CharField(choices=[("live", "Live"), ("test", "Test")], default="live", max_length=4)),
+                (
+                    "external_account",
+                    models.CharField(
+                        blank=True, default="", help_text="The gateway's own name for the account", max_length=255
+                    ),
+                ),
+                (
+                    "default_payee",
+                    payments.models.fields.IdentifierField(
+                        blank=True,
+                        db_collation="C",
+                        help_text="Whose payments these are, when nothing names a payee; empty: suspense",
+                        max_length=255,
+                        null=True,
+                    ),
+                ),
+                (
+                    "conflicts",
+                    models.CharField(
+                        blank=True,
+                        choices=[
+                            ("", "As the gateway needs"),
+                            ("refuse", "Refuse with 422"),
+                            ("acknowledge", "Acknowledge and quarantine"),
+                        ],
+                        default="",
+                        max_length=12,
+                    ),
+                ),
+                (
+                    "auto_capture",
+                    models.BooleanField(default=True, help_text="An authorisation is also the capture (Adyen)"),
+                ),
+                (
+                    "confirms",
+                    models.BooleanField(
+                        default=False, help_text="Re-read each event from the gateway's API before it is believed"
+                    ),
+                ),
+                ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                (
+                    "books",
+                    models.ForeignKey(
+                        blank=True,
+                        help_text="The endpoint whose keys, payments and accounts this one shares; empty: its own",
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        to="payments.endpoint",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Claim',
+            name="Claim",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('event_id', payments.models.fields.IdentifierField(db_collation='C', max_length=255)),
-                ('event_type', models.CharField(blank=True, max_length=255)),
-                ('fingerprint', models.JSONField(help_text='{field: short hash} of what makes two deliveries the same content')),
-                ('fingerprint_version', models.SmallIntegerField(db_default=1)),
-                ('outcome', models.CharField(choices=[('applied', 'Applied'), ('duplicate', 'Duplicate'), ('ignored', 'Ignored'), ('quarantined', 'Quarantined')], max_length=11)),
-                ('reply_status', models.SmallIntegerField()),
-                ('reply_content_type', models.CharField(max_length=64)),
-                ('reply_body', models.BinaryField()),
-                ('claimed_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('endpoint', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.PROTECT, to='payments.endpoint')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("event_id", payments.models.fields.IdentifierField(db_collation="C", max_length=255)),
+                ("event_type", models.CharField(blank=True, max_length=255)),
+                (
+                    "fingerprint",
+                    models.JSONField(help_text="{field: short hash} of what makes two deliveries the same content"),
+                ),
+                ("fingerprint_version", models.SmallIntegerField(db_default=1)),
+                (
+                    "outcome",
+                    models.CharField(
+                        choices=[
+                            ("applied", "Applied"),
+                            ("duplicate", "Duplicate"),
+                            ("ignored", "Ignored"),
+                            ("quarantined", "Quarantined"),
+                        ],
+                        max_length=11,
+                    ),
+                ),
+                ("reply_status", models.SmallIntegerField()),
+                ("reply_content_type", models.CharField(max_length=64)),
+                ("reply_body", models.BinaryField()),
+                ("claimed_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                (
+                    "endpoint",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        to="payments.endpoint",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Attempt',
+            name="Attempt",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('event_id', payments.models.fields.IdentifierField(blank=True, db_collation='C', default='', max_length=255)),
-                ('status', models.SmallIntegerField(help_text='null: this row is a gap', null=True)),
-                ('replayed', models.BooleanField(default=False)),
-                ('duration_ms', models.FloatField(null=True)),
-                ('received_at', models.DateTimeField()),
-                ('lost', models.IntegerField(default=0, help_text='How many attempts were not recorded from received_at to lost_until')),
-                ('lost_until', models.DateTimeField(null=True)),
-                ('endpoint', models.ForeignKey(db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, to='payments.endpoint')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "event_id",
+                    payments.models.fields.IdentifierField(blank=True, db_collation="C", default="", max_length=255),
+                ),
+                ("status", models.SmallIntegerField(help_text="null: this row is a gap", null=True)),
+                ("replayed", models.BooleanField(default=False)),
+                ("duration_ms", models.FloatField(null=True)),
+                ("received_at", models.DateTimeField()),
+                (
+                    "lost",
+                    models.IntegerField(
+                        default=0, help_text="How many attempts were not recorded from received_at to lost_until"
+                    ),
+                ),
+                ("lost_until", models.DateTimeField(null=True)),
+                (
+                    "endpoint",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        to="payments.endpoint",
+                    ),
+                ),
             ],
         ),
         migrations.AddField(
-            model_name='account',
-            name='endpoint',
-            field=models.ForeignKey(db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, to='payments.endpoint'),
+            model_name="account",
+            name="endpoint",
+            field=models.ForeignKey(
+                db_constraint=False,
+                db_index=False,
+                null=True,
+                on_delete=django.db.models.deletion.PROTECT,
+                to="payments.endpoint",
+            ),
         ),
         migrations.CreateModel(
-            name='Event',
+            name="Event",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('event_id', payments.models.fields.IdentifierField(db_collation='C', max_length=255)),
-                ('event_type', models.CharField(blank=True, max_length=255)),
-                ('role', models.CharField(choices=[('first', 'First delivery'), ('conflict', 'Other content under the same id'), ('failure', 'Failed on our side')], default='first', max_length=8)),
-                ('content', models.CharField(max_length=32)),
-                ('headers', models.JSONField()),
-                ('body', models.BinaryField(null=True)),
-                ('note', models.TextField(blank=True, default='', help_text='Why it is ignored, unusable, or failed')),
-                ('failures', models.SmallIntegerField(db_default=0)),
-                ('occurred_at', models.DateTimeField(null=True)),
-                ('received_at', models.DateTimeField()),
-                ('claim', models.ForeignKey(db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, to='payments.claim')),
-                ('endpoint', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.PROTECT, to='payments.endpoint')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("event_id", payments.models.fields.IdentifierField(db_collation="C", max_length=255)),
+                ("event_type", models.CharField(blank=True, max_length=255)),
+                (
+                    "role",
+                    models.CharField(
+                        choices=[
+                            ("first", "First delivery"),
+                            ("conflict", "Other content under the same id"),
+                            ("failure", "Failed on our side"),
+                        ],
+                        default="first",
+                        max_length=8,
+                    ),
+                ),
+                ("content", models.CharField(max_length=32)),
+                ("headers", models.JSONField()),
+                ("body", models.BinaryField(null=True)),
+                ("note", models.TextField(blank=True, default="", help_text="Why it is ignored, unusable, or failed")),
+                ("failures", models.SmallIntegerField(db_default=0)),
+                ("occurred_at", models.DateTimeField(null=True)),
+                ("received_at", models.DateTimeField()),
+                (
+                    "claim",
+                    models.ForeignKey(
+                        db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, to="payments.claim"
+                    ),
+                ),
+                (
+                    "endpoint",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        to="payments.endpoint",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Finding',
+            name="Finding",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('kind', models.CharField(max_length=64)),
-                ('subject', models.TextField(db_collation='C')),
-                ('detail', models.JSONField(default=dict)),
-                ('opened_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('closed_at', models.DateTimeField(null=True)),
-                ('closed_by', models.CharField(blank=True, db_default='', max_length=150)),
-                ('close_reason', models.TextField(blank=True, db_default='')),
-                ('endpoint', models.ForeignKey(db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, to='payments.endpoint')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("kind", models.CharField(max_length=64)),
+                ("subject", models.TextField(db_collation="C")),
+                ("detail", models.JSONField(default=dict)),
+                ("opened_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ("closed_at", models.DateTimeField(null=True)),
+                ("closed_by", models.CharField(blank=True, db_default="", max_length=150)),
+                ("close_reason", models.TextField(blank=True, db_default="")),
+                (
+                    "endpoint",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        to="payments.endpoint",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Payment',
+            name="Payment",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('reference', payments.models.fields.IdentifierField(db_collation='C', max_length=255)),
-                ('merchant_reference', payments.models.fields.IdentifierField(db_collation='C', max_length=255, null=True)),
-                ('reference_rank', models.SmallIntegerField(db_default=0)),
-                ('currency', payments.models.fields.CurrencyField(db_collation='C', max_length=3, null=True)),
-                ('currency_rank', models.SmallIntegerField(db_default=0)),
-                ('other_currencies', models.BooleanField(db_default=False, help_text='Money in another currency was told; it is not in the totals')),
-                ('payee', payments.models.fields.IdentifierField(db_collation='C', max_length=255, null=True)),
-                ('payee_rank', models.SmallIntegerField(null=True)),
-                ('payee_by_capture', payments.models.fields.IdentifierField(db_collation='C', max_length=255, null=True)),
-                ('payee_by_fact', payments.models.fields.IdentifierField(db_collation='C', max_length=255, null=True)),
-                ('authorized', models.BigIntegerField(db_default=0)),
-                ('captured', models.BigIntegerField(db_default=0)),
-                ('refunded', models.BigIntegerField(db_default=0)),
-                ('disputed', models.BigIntegerField(db_default=0)),
-                ('fees', models.BigIntegerField(db_default=0)),
-                ('told_captured', models.BigIntegerField(db_default=0)),
-                ('named_captured', models.BigIntegerField(db_default=0)),
-                ('told_refunded', models.BigIntegerField(db_default=0)),
-                ('named_refunded', models.BigIntegerField(db_default=0)),
-                ('rank', models.SmallIntegerField(choices=[(0, 'Pending'), (1, 'Failed'), (2, 'Authorized'), (3, 'Expired'), (4, 'Voided'), (5, 'Captured')], db_default=0)),
-                ('ever_captured', models.BooleanField(db_default=False)),
-                ('status', models.GeneratedField(db_persist=True, expression=models.Case(models.When(captured=0, ever_captured=True, then=models.Value('reversed')), models.When(captured__gt=0, refunded__gte=models.F('captured'), then=models.Value('refunded')), models.When(captured__gt=0, refunded__gt=0, then=models.Value('partially_refunded')), models.When(captured__gt=0, then=models.Value('captured')), models.When(rank=5, then=models.Value('captured')), models.When(rank=4, then=models.Value('voided')), models.When(rank=3, then=models.Value('expired')), models.When(rank=2, then=models.Value('authorized')), models.When(rank=1, then=models.Value('failed')), default=models.Value('pending')), output_field=models.CharField(max_length=18))),
-                ('first_seen_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('endpoint', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.PROTECT, to='payments.endpoint')),
-                ('payee_account', models.ForeignKey(db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, to='payments.account')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("reference", payments.models.fields.IdentifierField(db_collation="C", max_length=255)),
+                (
+                    "merchant_reference",
+                    payments.models.fields.IdentifierField(db_collation="C", max_length=255, null=True),
+                ),
+                ("reference_rank", models.SmallIntegerField(db_default=0)),
+                ("currency", payments.models.fields.CurrencyField(db_collation="C", max_length=3, null=True)),
+                ("currency_rank", models.SmallIntegerField(db_default=0)),
+                (
+                    "other_currencies",
+                    models.BooleanField(
+                        db_default=False, help_text="Money in another currency was told; it is not in the totals"
+                    ),
+                ),
+                ("payee", payments.models.fields.IdentifierField(db_collation="C", max_length=255, null=True)),
+                ("payee_rank", models.SmallIntegerField(null=True)),
+                (
+                    "payee_by_capture",
+                    payments.models.fields.IdentifierField(db_collation="C", max_length=255, null=True),
+                ),
+                ("payee_by_fact", payments.models.fields.IdentifierField(db_collation="C", max_length=255, null=True)),
+                ("authorized", models.BigIntegerField(db_default=0)),
+                ("captured", models.BigIntegerField(db_default=0)),
+                ("refunded", models.BigIntegerField(db_default=0)),
+                ("disputed", models.BigIntegerField(db_default=0)),
+                ("fees", models.BigIntegerField(db_default=0)),
+                ("told_captured", models.BigIntegerField(db_default=0)),
+                ("named_captured", models.BigIntegerField(db_default=0)),
+                ("told_refunded", models.BigIntegerField(db_default=0)),
+                ("named_refunded", models.BigIntegerField(db_default=0)),
+                (
+                    "rank",
+                    models.SmallIntegerField(
+                        choices=[
+                            (0, "Pending"),
+                            (1, "Failed"),
+                            (2, "Authorized"),
+                            (3, "Expired"),
+                            (4, "Voided"),
+                            (5, "Captured"),
+                        ],
+                        db_default=0,
+                    ),
+                ),
+                ("ever_captured", models.BooleanField(db_default=False)),
+                (
+                    "status",
+                    models.GeneratedField(
+                        db_persist=True,
+                        expression=models.Case(
+                            models.When(captured=0, ever_captured=True, then=models.Value("reversed")),
+                            models.When(
+                                captured__gt=0, refunded__gte=models.F("captured"), then=models.Value("refunded")
+                            ),
+                            models.When(captured__gt=0, refunded__gt=0, then=models.Value("partially_refunded")),
+                            models.When(captured__gt=0, then=models.Value("captured")),
+                            models.When(rank=5, then=models.Value("captured")),
+                            models.When(rank=4, then=models.Value("voided")),
+                            models.When(rank=3, then=models.Value("expired")),
+                            models.When(rank=2, then=models.Value("authorized")),
+                            models.When(rank=1, then=models.Value("failed")),
+                            default=models.Value("pending"),
+                        ),
+                        output_field=models.CharField(max_length=18),
+                    ),
+                ),
+                ("first_seen_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                (
+                    "endpoint",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        to="payments.endpoint",
+                    ),
+                ),
+                (
+                    "payee_account",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        to="payments.account",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Dispute',
+            name="Dispute",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('reference', payments.models.fields.IdentifierField(db_collation='C', max_length=255)),
-                ('withdrawn', models.BigIntegerField(db_default=0)),
-                ('returned', models.BigIntegerField(db_default=0)),
-                ('lost', models.BigIntegerField(db_default=0)),
-                ('outcome', models.CharField(blank=True, choices=[('', 'Open'), ('won', 'Won'), ('lost', 'Lost')], db_default='', max_length=4)),
-                ('opened_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('endpoint', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.PROTECT, to='payments.endpoint')),
-                ('payment', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, to='payments.payment')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("reference", payments.models.fields.IdentifierField(db_collation="C", max_length=255)),
+                ("withdrawn", models.BigIntegerField(db_default=0)),
+                ("returned", models.BigIntegerField(db_default=0)),
+                ("lost", models.BigIntegerField(db_default=0)),
+                (
+                    "outcome",
+                    models.CharField(
+                        blank=True,
+                        choices=[("", "Open"), ("won", "Won"), ("lost", "Lost")],
+                        db_default="",
+                        max_length=4,
+                    ),
+                ),
+                ("opened_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                (
+                    "endpoint",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        to="payments.endpoint",
+                    ),
+                ),
+                ("payment", models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, to="payments.payment")),
             ],
         ),
         migrations.CreateModel(
-            name='Correction',
+            name="Correction",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('key', models.TextField(db_collation='C')),
-                ('kind', models.CharField(max_length=32)),
-                ('source', models.CharField(max_length=16)),
-                ('amount', models.BigIntegerField()),
-                ('currency', payments.models.fields.CurrencyField(db_collation='C', max_length=3)),
-                ('occurred_at', models.DateTimeField()),
-                ('recorded_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('claim', models.ForeignKey(db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, to='payments.claim')),
-                ('payment', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, to='payments.payment')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("key", models.TextField(db_collation="C")),
+                ("kind", models.CharField(max_length=32)),
+                ("source", models.CharField(max_length=16)),
+                ("amount", models.BigIntegerField()),
+                ("currency", payments.models.fields.CurrencyField(db_collation="C", max_length=3)),
+                ("occurred_at", models.DateTimeField()),
+                ("recorded_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                (
+                    "claim",
+                    models.ForeignKey(
+                        db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, to="payments.claim"
+                    ),
+                ),
+                (
+                    "payment",
+                    models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, to="payments.payment"),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Registration',
+            name="Registration",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('merchant_reference', payments.models.fields.IdentifierField(db_collation='C', max_length=255)),
-                ('account', payments.models.fields.IdentifierField(db_collation='C', max_length=255)),
-                ('amount', models.BigIntegerField(help_text='Expected, in minor units')),
-                ('currency', payments.models.fields.CurrencyField(db_collation='C', max_length=3)),
-                ('registered_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('endpoint', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.PROTECT, to='payments.endpoint')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("merchant_reference", payments.models.fields.IdentifierField(db_collation="C", max_length=255)),
+                ("account", payments.models.fields.IdentifierField(db_collation="C", max_length=255)),
+                ("amount", models.BigIntegerField(help_text="Expected, in minor units")),
+                ("currency", payments.models.fields.CurrencyField(db_collation="C", max_length=3)),
+                ("registered_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                (
+                    "endpoint",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        to="payments.endpoint",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='StaffAction',
+            name="StaffAction",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('actor', models.CharField(max_length=150)),
-                ('action', models.CharField(max_length=64)),
-                ('subject', models.TextField()),
-                ('reason', models.TextField()),
-                ('detail', models.JSONField(default=dict)),
-                ('done_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("actor", models.CharField(max_length=150)),
+                ("action", models.CharField(max_length=64)),
+                ("subject", models.TextField()),
+                ("reason", models.TextField()),
+                ("detail", models.JSONField(default=dict)),
+                ("done_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
             ],
             options={
-                'indexes': [models.Index(fields=['done_at', 'id'], name='payments_staffaction_by_time')],
+                "indexes": [models.Index(fields=["done_at", "id"], name="payments_staffaction_by_time")],
             },
         ),
         migrations.CreateModel(
-            name='Transfer',
+            name="Transfer",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('key', models.TextField(db_collation='C')),
-                ('kind', models.CharField(max_length=32)),
-                ('source', models.CharField(choices=[('webhook', 'Webhook'), ('statement', 'Statement'), ('registration', 'Registration'), ('staff', 'Staff'), ('system', 'System')], max_length=16)),
-                ('amount', models.BigIntegerField()),
-                ('currency', payments.models.fields.CurrencyField(db_collation='C', max_length=3)),
-                ('account_hint', payments.models.fields.IdentifierField(db_collation='C', max_length=255, null=True)),
-                ('occurred_at', models.DateTimeField()),
-                ('recorded_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('claim', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, to='payments.claim')),
-                ('endpoint', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.PROTECT, to='payments.endpoint')),
-                ('payment', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, to='payments.payment')),
-                ('reverses', models.ForeignKey(db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, to='payments.transfer')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("key", models.TextField(db_collation="C")),
+                ("kind", models.CharField(max_length=32)),
+                (
+                    "source",
+                    models.CharField(
+                        choices=[
+                            ("webhook", "Webhook"),
+                            ("statement", "Statement"),
+                            ("registration", "Registration"),
+                            ("staff", "Staff"),
+                            ("system", "System"),
+                        ],
+                        max_length=16,
+                    ),
+                ),
+                ("amount", models.BigIntegerField()),
+                ("currency", payments.models.fields.CurrencyField(db_collation="C", max_length=3)),
+                ("account_hint", payments.models.fields.IdentifierField(db_collation="C", max_length=255, null=True)),
+                ("occurred_at", models.DateTimeField()),
+                ("recorded_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                (
+                    "claim",
+                    models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, to="payments.claim"),
+                ),
+                (
+                    "endpoint",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        to="payments.endpoint",
+                    ),
+                ),
+                (
+                    "payment",
+                    models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, to="payments.payment"),
+                ),
+                (
+                    "reverses",
+                    models.ForeignKey(
+                        db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, to="payments.transfer"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Sighting',
+            name="Sighting",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('source', models.CharField(choices=[('webhook', 'Webhook'), ('statement', 'Statement'), ('registration', 'Registration'), ('staff', 'Staff'), ('system', 'System')], max_length=16)),
-                ('seen_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('claim', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, to='payments.claim')),
-                ('transfer', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, to='payments.transfer')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "source",
+                    models.CharField(
+                        choices=[
+                            ("webhook", "Webhook"),
+                            ("statement", "Statement"),
+                            ("registration", "Registration"),
+                            ("staff", "Staff"),
+                            ("system", "System"),
+                        ],
+                        max_length=16,
+                    ),
+                ),
+                ("seen_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                (
+                    "claim",
+                    models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, to="payments.claim"),
+                ),
+                ("transfer", models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, to="payments.transfer")),
             ],
         ),
         migrations.CreateModel(
-            name='OutboxMessage',
+            name="OutboxMessage",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('key', models.CharField(db_collation='C', max_length=255)),
-                ('destination', models.CharField(max_length=64)),
-                ('topic', models.CharField(max_length=64)),
-                ('body', models.TextField()),
-                ('state', models.CharField(choices=[('ready', 'Ready'), ('sent', 'Sent'), ('dead', 'Dead letter')], db_default='ready', max_length=5)),
-                ('attempts', models.IntegerField(db_default=0)),
-                ('last_error', models.TextField(blank=True, db_default='')),
-                ('due_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('sent_at', models.DateTimeField(null=True)),
-                ('transfer', models.ForeignKey(db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, to='payments.transfer')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("key", models.CharField(db_collation="C", max_length=255)),
+                ("destination", models.CharField(max_length=64)),
+                ("topic", models.CharField(max_length=64)),
+                ("body", models.TextField()),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[("ready", "Ready"), ("sent", "Sent"), ("dead", "Dead letter")],
+                        db_default="ready",
+                        max_length=5,
+                    ),
+                ),
+                ("attempts", models.IntegerField(db_default=0)),
+                ("last_error", models.TextField(blank=True, db_default="")),
+                ("due_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ("sent_at", models.DateTimeField(null=True)),
+                (
+                    "transfer",
+                    models.ForeignKey(
+                        db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, to="payments.transfer"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Entry',
+            name="Entry",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('line', models.SmallIntegerField()),
-                ('currency', payments.models.fields.CurrencyField(db_collation='C', max_length=3)),
-                ('direction', models.CharField(choices=[('debit', 'Debit'), ('credit', 'Credit')], max_length=6)),
-                ('amount', models.BigIntegerField()),
-                ('account', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.PROTECT, to='payments.account')),
-                ('transfer', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, to='payments.transfer')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("line", models.SmallIntegerField()),
+                ("currency", payments.models.fields.CurrencyField(db_collation="C", max_length=3)),
+                ("direction", models.CharField(choices=[("debit", "Debit"), ("credit", "Credit")], max_length=6)),
+                ("amount", models.BigIntegerField()),
+                (
+                    "account",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        to="payments.account",
+                    ),
+                ),
+                (
+                    "transfer",
+                    models.ForeignKey(
+                        db_index=False, on_delete=django.db.models.deletion.PROTECT, to="payments.transfer"
+                    ),
+                ),
             ],
             options={
-                'verbose_name_plural': 'entries',
+                "verbose_name_plural": "entries",
             },
         ),
         migrations.CreateModel(
-            name='Verification',
+            name="Verification",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('is_full', models.BooleanField()),
-                ('horizon', models.BigIntegerField()),
-                ('checked', models.JSONField(help_text='{what: how many}')),
-                ('broken', models.JSONField()),
-                ('started_at', models.DateTimeField()),
-                ('finished_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("is_full", models.BooleanField()),
+                ("horizon", models.BigIntegerField()),
+                ("checked", models.JSONField(help_text="{what: how many}")),
+                ("broken", models.JSONField()),
+                ("started_at", models.DateTimeField()),
+                ("finished_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
             ],
             options={
-                'indexes': [models.Index(fields=['finished_at', 'id'], name='payments_verification_time')],
+                "indexes": [models.Index(fields=["finished_at", "id"], name="payments_verification_time")],
             },
         ),
         migrations.AddConstraint(
-            model_name='endpoint',
-            constraint=models.UniqueConstraint(fields=('slug',), name='payments_endpoint_slug_once'),
+            model_name="endpoint",
+            constraint=models.UniqueConstraint(fields=("slug",), name="payments_endpoint_slug_once"),
         ),
         migrations.AddConstraint(
-            model_name='endpoint',
-            constraint=models.CheckConstraint(condition=models.Q(('mode__in', ['live', 'test'])), name='payments_endpoint_mode'),
+            model_name="endpoint",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("mode__in", ["live", "test"])), name="payments_endpoint_mode"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='endpoint',
-            constraint=models.CheckConstraint(condition=models.Q(('books__isnull', True), models.Q(('books', models.F('id')), _negated=True), _connector='OR'), name='payments_endpoint_own_books_null'),
+            model_name="endpoint",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("books__isnull", True), models.Q(("books", models.F("id")), _negated=True), _connector="OR"
+                ),
+                name="payments_endpoint_own_books_null",
+            ),
         ),
         migrations.AddIndex(
-            model_name='claim',
-            index=models.Index(fields=['claimed_at', 'id'], name='payments_claim_by_time'),
+            model_name="claim",
+            index=models.Index(fields=["claimed_at", "id"], name="payments_claim_by_time"),
         ),
         migrations.AddIndex(
-            model_name='claim',
-            index=models.Index(condition=models.Q(('outcome', 'applied'), _negated=True), fields=['outcome', 'id'], name='payments_claim_unusual'),
+            model_name="claim",
+            index=models.Index(
+                condition=models.Q(("outcome", "applied"), _negated=True),
+                fields=["outcome", "id"],
+                name="payments_claim_unusual",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='claim',
-            constraint=models.UniqueConstraint(fields=('endpoint', 'event_id'), name='payments_claim_once'),
+            model_name="claim",
+            constraint=models.UniqueConstraint(fields=("endpoint", "event_id"), name="payments_claim_once"),
         ),
         migrations.AddConstraint(
-            model_name='claim',
-            constraint=models.CheckConstraint(condition=models.Q(('outcome__in', ['applied', 'duplicate', 'ignored', 'quarantined'])), name='payments_claim_outcome'),
+            model_name="claim",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("outcome__in", ["applied", "duplicate", "ignored", "quarantined"])),
+                name="payments_claim_outcome",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='claim',
-            constraint=models.CheckConstraint(condition=models.Q(('reply_status__gte', 200), ('reply_status__lt', 600)), name='payments_claim_reply_status'),
+            model_name="claim",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("reply_status__gte", 200), ("reply_status__lt", 600)),
+                name="payments_claim_reply_status",
+            ),
         ),
         migrations.AddIndex(
-            model_name='attempt',
-            index=models.Index(fields=['endpoint', 'event_id', 'id'], name='payments_attempt_by_event'),
+            model_name="attempt",
+            index=models.Index(fields=["endpoint", "event_id", "id"], name="payments_attempt_by_event"),
         ),
         migrations.AddIndex(
-            model_name='attempt',
-            index=models.Index(fields=['received_at', 'id'], name='payments_attempt_by_time'),
+            model_name="attempt",
+            index=models.Index(fields=["received_at", "id"], name="payments_attempt_by_time"),
         ),
         migrations.AddConstraint(
-            model_name='account',
-            constraint=models.UniqueConstraint(fields=('code', 'currency'), name='payments_account_once'),
+            model_name="account",
+            constraint=models.UniqueConstraint(fields=("code", "currency"), name="payments_account_once"),
         ),
         migrations.AddConstraint(
-            model_name='account',
-            constraint=models.UniqueConstraint(fields=('id', 'currency'), name='payments_account_currency'),
+            model_name="account",
+            constraint=models.UniqueConstraint(fields=("id", "currency"), name="payments_account_currency"),
         ),
         migrations.AddConstraint(
-            model_name='account',
-            constraint=models.CheckConstraint(condition=models.Q(('kind__in', ['asset', 'liability', 'income', 'expense', 'equity'])), name='payments_account_kind'),
+            model_name="account",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("kind__in", ["asset", "liability", "income", "expense", "equity"])),
+                name="payments_account_kind",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='account',
-            constraint=models.CheckConstraint(condition=models.Q(('currency__regex', '^[A-Z]{3}$')), name='payments_account_currency_code'),
+            model_name="account",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("currency__regex", "^[A-Z]{3}$")), name="payments_account_currency_code"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='account',
-            constraint=models.CheckConstraint(condition=models.Q(('credits__gte', 0), ('debits__gte', 0)), name='payments_account_sums'),
+            model_name="account",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("credits__gte", 0), ("debits__gte", 0)), name="payments_account_sums"
+            ),
         ),
         migrations.AddIndex(
-            model_name='event',
-            index=models.Index(condition=models.Q(('role', 'first'), _negated=True), fields=['id'], name='payments_event_unusual'),
+            model_name="event",
+            index=models.Index(
+                condition=models.Q(("role", "first"), _negated=True), fields=["id"], name="payments_event_unusual"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='event',
-            constraint=models.UniqueConstraint(fields=('claim', 'content'), name='payments_event_content_once'),
+            model_name="event",
+            constraint=models.UniqueConstraint(fields=("claim", "content"), name="payments_event_content_once"),
         ),
         migrations.AddConstraint(
-            model_name='event',
-            constraint=models.UniqueConstraint(condition=models.Q(('claim__isnull', True)), fields=('endpoint', 'event_id'), name='payments_event_failing_once'),
+            model_name="event",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("claim__isnull", True)),
+                fields=("endpoint", "event_id"),
+                name="payments_event_failing_once",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='event',
-            constraint=models.CheckConstraint(condition=models.Q(('role__in', ['first', 'conflict', 'failure'])), name='payments_event_role'),
+            model_name="event",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("role__in", ["first", "conflict", "failure"])), name="payments_event_role"
+            ),
         ),
         migrations.AddIndex(
-            model_name='finding',
-            index=models.Index(condition=models.Q(('closed_at__isnull', True)), fields=['opened_at', 'id'], name='payments_finding_open'),
+            model_name="finding",
+            index=models.Index(
+                condition=models.Q(("closed_at__isnull", True)),
+                fields=["opened_at", "id"],
+                name="payments_finding_open",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='finding',
-            constraint=models.UniqueConstraint(fields=('kind', 'subject'), name='payments_finding_once'),
+            model_name="finding",
+            constraint=models.UniqueConstraint(fields=("kind", "subject"), name="payments_finding_once"),
         ),
         migrations.AddIndex(
-            model_name='payment',
-            index=models.Index(fields=['endpoint', 'merchant_reference'], name='payments_payment_by_merchant'),
+            model_name="payment",
+            index=models.Index(fields=["endpoint", "merchant_reference"], name="payments_payment_by_merchant"),
         ),
         migrations.AddIndex(
-            model_name='payment',
-            index=models.Index(condition=models.Q(('payee_account__isnull', True)), fields=['payee', 'currency', 'id'], name='payments_payment_waiting'),
+            model_name="payment",
+            index=models.Index(
+                condition=models.Q(("payee_account__isnull", True)),
+                fields=["payee", "currency", "id"],
+                name="payments_payment_waiting",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='payment',
-            constraint=models.UniqueConstraint(fields=('endpoint', 'reference'), name='payments_payment_once'),
+            model_name="payment",
+            constraint=models.UniqueConstraint(fields=("endpoint", "reference"), name="payments_payment_once"),
         ),
         migrations.AddConstraint(
-            model_name='payment',
-            constraint=models.CheckConstraint(condition=models.Q(('rank__gte', 0), ('rank__lte', 5)), name='payments_payment_rank'),
+            model_name="payment",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("rank__gte", 0), ("rank__lte", 5)), name="payments_payment_rank"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='dispute',
-            constraint=models.UniqueConstraint(fields=('endpoint', 'reference'), name='payments_dispute_once'),
+            model_name="dispute",
+            constraint=models.UniqueConstraint(fields=("endpoint", "reference"), name="payments_dispute_once"),
         ),
         migrations.AddConstraint(
-            model_name='correction',
-            constraint=models.UniqueConstraint(fields=('key',), name='payments_correction_once'),
+            model_name="correction",
+            constraint=models.UniqueConstraint(fields=("key",), name="payments_correction_once"),
         ),
         migrations.AddConstraint(
-            model_name='correction',
-            constraint=models.CheckConstraint(condition=models.Q(('amount__gt', 0)), name='payments_correction_amount'),
+            model_name="correction",
+            constraint=models.CheckConstraint(condition=models.Q(("amount__gt", 0)), name="payments_correction_amount"),
         ),
         migrations.AddConstraint(
-            model_name='registration',
-            constraint=models.UniqueConstraint(fields=('endpoint', 'merchant_reference'), name='payments_registration_once'),
+            model_name="registration",
+            constraint=models.UniqueConstraint(
+                fields=("endpoint", "merchant_reference"), name="payments_registration_once"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='registration',
-            constraint=models.CheckConstraint(condition=models.Q(('amount__gt', 0)), name='payments_registration_amount'),
+            model_name="registration",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("amount__gt", 0)), name="payments_registration_amount"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='transfer',
-            constraint=models.UniqueConstraint(fields=('key',), name='payments_transfer_once'),
+            model_name="transfer",
+            constraint=models.UniqueConstraint(fields=("key",), name="payments_transfer_once"),
         ),
         migrations.AddConstraint(
-            model_name='transfer',
-            constraint=models.UniqueConstraint(condition=models.Q(('reverses__isnull', False)), fields=('reverses',), name='payments_transfer_reversed_once'),
+            model_name="transfer",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("reverses__isnull", False)),
+                fields=("reverses",),
+                name="payments_transfer_reversed_once",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='transfer',
-            constraint=models.CheckConstraint(condition=models.Q(('amount__gt', 0)), name='payments_transfer_amount'),
+            model_name="transfer",
+            constraint=models.CheckConstraint(condition=models.Q(("amount__gt", 0)), name="payments_transfer_amount"),
         ),
         migrations.AddConstraint(
-            model_name='sighting',
-            constraint=models.UniqueConstraint(condition=models.Q(('claim__isnull', False)), fields=('transfer', 'claim'), name='payments_sighting_event_once'),
+            model_name="sighting",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("claim__isnull", False)),
+                fields=("transfer", "claim"),
+                name="payments_sighting_event_once",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='sighting',
-            constraint=models.UniqueConstraint(condition=models.Q(('claim__isnull', True)), fields=('transfer', 'source'), name='payments_sighting_source_once'),
+            model_name="sighting",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("claim__isnull", True)),
+                fields=("transfer", "source"),
+                name="payments_sighting_source_once",
+            ),
         ),
         migrations.AddIndex(
-            model_name='outboxmessage',
-            index=models.Index(condition=models.Q(('state', 'ready')), fields=['destination', 'due_at', 'id'], name='payments_outboxmessage_due'),
+            model_name="outboxmessage",
+            index=models.Index(
+                condition=models.Q(("state", "ready")),
+                fields=["destination", "due_at", "id"],
+                name="payments_outboxmessage_due",
+            ),
         ),
         migrations.AddIndex(
-            model_name='outboxmessage',
-            index=models.Index(condition=models.Q(('state', 'sent'), _negated=True), fields=['state', 'id'], name='payments_outboxmessage_unsent'),
+            model_name="outboxmessage",
+            index=models.Index(
+                condition=models.Q(("state", "sent"), _negated=True),
+                fields=["state", "id"],
+                name="payments_outboxmessage_unsent",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='outboxmessage',
-            constraint=models.UniqueConstraint(fields=('key',), name='payments_outboxmessage_once'),
+            model_name="outboxmessage",
+            constraint=models.UniqueConstraint(fields=("key",), name="payments_outboxmessage_once"),
         ),
         migrations.AddConstraint(
-            model_name='outboxmessage',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ['ready', 'sent', 'dead'])), name='payments_outboxmessage_state'),
+            model_name="outboxmessage",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("state__in", ["ready", "sent", "dead"])), name="payments_outboxmessage_state"
+            ),
         ),
         migrations.AddIndex(
-            model_name='entry',
-            index=models.Index(fields=['account', 'id'], name='payments_entry_by_account'),
+            model_name="entry",
+            index=models.Index(fields=["account", "id"], name="payments_entry_by_account"),
         ),
         migrations.AddConstraint(
-            model_name='entry',
-            constraint=models.UniqueConstraint(fields=('transfer', 'line'), name='payments_entry_line_once'),
+            model_name="entry",
+            constraint=models.UniqueConstraint(fields=("transfer", "line"), name="payments_entry_line_once"),
         ),
         migrations.AddConstraint(
-            model_name='entry',
-            constraint=models.CheckConstraint(condition=models.Q(('amount__gt', 0)), name='payments_entry_amount'),
+            model_name="entry",
+            constraint=models.CheckConstraint(condition=models.Q(("amount__gt", 0)), name="payments_entry_amount"),
         ),
         migrations.AddConstraint(
-            model_name='entry',
-            constraint=models.CheckConstraint(condition=models.Q(('line__gte', 1)), name='payments_entry_line'),
+            model_name="entry",
+            constraint=models.CheckConstraint(condition=models.Q(("line__gte", 1)), name="payments_entry_line"),
         ),
         migrations.AddConstraint(
-            model_name='entry',
-            constraint=models.CheckConstraint(condition=models.Q(('direction__in', ['debit', 'credit'])), name='payments_entry_direction'),
+            model_name="entry",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("direction__in", ["debit", "credit"])), name="payments_entry_direction"
+            ),
         ),
     ]

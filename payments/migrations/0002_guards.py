@@ -1,4 +1,4 @@
-"""What must never be, refused by the database itself: the second wall behind claims.py, payment_states.py and ledger.py.
+"""What must never be, refused by the database itself: the second wall behind the modules that write.
 
 Every guard has a name, and a test that goes around Python to meet it.
 """
@@ -151,8 +151,8 @@ class Migration(migrations.Migration):
         ),
         migrations.RunSQL(
             GROWING_ACCOUNTS,
-            "DROP TRIGGER payments_account_kept ON payments_account; DROP TRIGGER payments_account_grows ON payments_account;"
-            "DROP FUNCTION payments_check_account();",
+            "DROP TRIGGER payments_account_kept ON payments_account;"
+            "DROP TRIGGER payments_account_grows ON payments_account; DROP FUNCTION payments_check_account();",
         ),
         migrations.RunSQL(KEPT_ENDPOINTS, "DROP TRIGGER payments_endpoint_kept ON payments_endpoint;"),
         migrations.RunSQL(

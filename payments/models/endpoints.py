@@ -25,8 +25,12 @@ class Endpoint(models.Model):
     slug = models.SlugField(max_length=64, db_index=False)
     gateway = models.CharField(max_length=32)
     mode = models.CharField(max_length=4, choices=Mode, default=Mode.LIVE)
-    external_account = models.CharField(max_length=255, blank=True, default="", help_text="The gateway's own name for the account")
-    default_payee = fields.IdentifierField(null=True, blank=True, help_text="Whose payments these are, when nothing names a payee; empty: suspense")
+    external_account = models.CharField(
+        max_length=255, blank=True, default="", help_text="The gateway's own name for the account"
+    )
+    default_payee = fields.IdentifierField(
+        null=True, blank=True, help_text="Whose payments these are, when nothing names a payee; empty: suspense"
+    )
     books = models.ForeignKey(
         "self",
         on_delete=models.PROTECT,
@@ -36,7 +40,9 @@ class Endpoint(models.Model):
     )
     conflicts = models.CharField(max_length=12, choices=Conflicts, blank=True, default=Conflicts.GATEWAY)
     auto_capture = models.BooleanField(default=True, help_text="An authorisation is also the capture (Adyen)")
-    confirms = models.BooleanField(default=False, help_text="Re-read each event from the gateway's API before it is believed")
+    confirms = models.BooleanField(
+        default=False, help_text="Re-read each event from the gateway's API before it is believed"
+    )
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
@@ -44,7 +50,8 @@ class Endpoint(models.Model):
             models.UniqueConstraint(fields=["slug"], name="payments_endpoint_slug_once"),
             models.CheckConstraint(condition=models.Q(mode__in=["live", "test"]), name="payments_endpoint_mode"),
             models.CheckConstraint(
-                condition=models.Q(books__isnull=True) | ~models.Q(books=models.F("id")), name="payments_endpoint_own_books_null"
+                condition=models.Q(books__isnull=True) | ~models.Q(books=models.F("id")),
+                name="payments_endpoint_own_books_null",
             ),
         ]
 

@@ -51,7 +51,7 @@ class Claim(models.Model):
         ]
 
     def __str__(self) -> str:
-        return self.event_id
+        return str(self.event_id)
 
 
 class Event(models.Model):
@@ -84,7 +84,9 @@ class Event(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["claim", "content"], name="payments_event_content_once"),
             models.UniqueConstraint(
-                fields=["endpoint", "event_id"], condition=models.Q(claim__isnull=True), name="payments_event_failing_once"
+                fields=["endpoint", "event_id"],
+                condition=models.Q(claim__isnull=True),
+                name="payments_event_failing_once",
             ),
             models.CheckConstraint(
                 condition=models.Q(role__in=["first", "conflict", "failure"]), name="payments_event_role"
@@ -93,7 +95,7 @@ class Event(models.Model):
         indexes = [models.Index(fields=["id"], condition=~models.Q(role="first"), name="payments_event_unusual")]
 
     def __str__(self) -> str:
-        return self.event_id
+        return str(self.event_id)
 
 
 class Attempt(models.Model):
@@ -105,7 +107,9 @@ class Attempt(models.Model):
     replayed = models.BooleanField(default=False)
     duration_ms = models.FloatField(null=True)
     received_at = models.DateTimeField()
-    lost = models.IntegerField(default=0, help_text="How many attempts were not recorded from received_at to lost_until")
+    lost = models.IntegerField(
+        default=0, help_text="How many attempts were not recorded from received_at to lost_until"
+    )
     lost_until = models.DateTimeField(null=True)
 
     class Meta:

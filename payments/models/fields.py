@@ -6,7 +6,7 @@ from typing import Any
 from django.db import models
 
 
-class IdentifierField(models.CharField):
+class IdentifierField(models.CharField):  # type: ignore[type-arg]  # generic only in the stubs
     """An id from outside, kept exactly: byte order, so that Python's sort and the database's are one order."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -15,7 +15,7 @@ class IdentifierField(models.CharField):
         super().__init__(*args, **kwargs)
 
 
-class CurrencyField(models.CharField):
+class CurrencyField(models.CharField):  # type: ignore[type-arg]
     """An ISO 4217 code."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -24,7 +24,7 @@ class CurrencyField(models.CharField):
         super().__init__(*args, **kwargs)
 
 
-class RunningTotalField(models.DecimalField):
+class RunningTotalField(models.DecimalField):  # type: ignore[type-arg]
     """A sum in minor units that no number of amounts can overflow: numeric in the database, int in Python.
 
     A thousand amounts of 2^53-1 are more than a bigint holds, and an account must never refuse what a gateway proved.

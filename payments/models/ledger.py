@@ -44,7 +44,8 @@ class Account(models.Model):
             # What the entries' composite foreign key points to: an entry's currency is its account's.
             models.UniqueConstraint(fields=["id", "currency"], name="payments_account_currency"),
             models.CheckConstraint(
-                condition=Q(kind__in=["asset", "liability", "income", "expense", "equity"]), name="payments_account_kind"
+                condition=Q(kind__in=["asset", "liability", "income", "expense", "equity"]),
+                name="payments_account_kind",
             ),
             models.CheckConstraint(condition=Q(currency__regex="^[A-Z]{3}$"), name="payments_account_currency_code"),
             models.CheckConstraint(condition=Q(debits__gte=0, credits__gte=0), name="payments_account_sums"),

@@ -36,7 +36,9 @@ class OutboxMessage(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["key"], name="payments_outboxmessage_once"),
-            models.CheckConstraint(condition=Q(state__in=["ready", "sent", "dead"]), name="payments_outboxmessage_state"),
+            models.CheckConstraint(
+                condition=Q(state__in=["ready", "sent", "dead"]), name="payments_outboxmessage_state"
+            ),
         ]
         indexes = [
             models.Index(

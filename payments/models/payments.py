@@ -16,7 +16,8 @@ class Payment(models.Model):
 
     currency          null until a fact names money; while currency_rank is 1 only a fee did
     merchant_reference  the merchant's own; reference_rank 2 where named, 1 where another id stands in for it
-    payee             whose money it is; null: nobody named one. payee_rank 3 registration, 2 capture, 1 other fact, 0 default
+    payee             whose money it is; null: nobody named one
+    payee_rank        who named it: 3 registration, 2 capture, 1 other fact, 0 the endpoint's default
     payee_by_capture, payee_by_fact   the first account that a capture, or any other fact, named
     payee_account     where the payee's money of this payment is; null: in suspense
     """
@@ -35,12 +36,16 @@ class Payment(models.Model):
     reference_rank = models.SmallIntegerField(db_default=0)
     currency = fields.CurrencyField(null=True)
     currency_rank = models.SmallIntegerField(db_default=0)
-    other_currencies = models.BooleanField(db_default=False, help_text="Money in another currency was told; it is not in the totals")
+    other_currencies = models.BooleanField(
+        db_default=False, help_text="Money in another currency was told; it is not in the totals"
+    )
     payee = fields.IdentifierField(null=True)
     payee_rank = models.SmallIntegerField(null=True)
     payee_by_capture = fields.IdentifierField(null=True)
     payee_by_fact = fields.IdentifierField(null=True)
-    payee_account = models.ForeignKey("Account", on_delete=models.PROTECT, null=True, db_index=False, db_constraint=False)
+    payee_account = models.ForeignKey(
+        "Account", on_delete=models.PROTECT, null=True, db_index=False, db_constraint=False
+    )
     authorized = models.BigIntegerField(db_default=0)
     captured = models.BigIntegerField(db_default=0)
     refunded = models.BigIntegerField(db_default=0)
@@ -78,12 +83,14 @@ class Payment(models.Model):
         indexes = [
             models.Index(fields=["endpoint", "merchant_reference"], name="payments_payment_by_merchant"),
             models.Index(
-                fields=["payee", "currency", "id"], condition=Q(payee_account__isnull=True), name="payments_payment_waiting"
+                fields=["payee", "currency", "id"],
+                condition=Q(payee_account__isnull=True),
+                name="payments_payment_waiting",
             ),
         ]
 
     def __str__(self) -> str:
-        return self.reference
+        return str(self.reference)
 
 
 class Registration(models.Model):
@@ -103,7 +110,7 @@ class Registration(models.Model):
         ]
 
     def __str__(self) -> str:
-        return self.merchant_reference
+        return str(self.merchant_reference)
 
 
 class Correction(models.Model):
@@ -150,4 +157,4 @@ class Dispute(models.Model):
         constraints = [models.UniqueConstraint(fields=["endpoint", "reference"], name="payments_dispute_once")]
 
     def __str__(self) -> str:
-        return self.reference
+        return str(self.reference)

@@ -19,7 +19,18 @@ from pytest_django.fixtures import Settings
 from payments import conf, limits
 from payments.admin import amounts, bodies
 from payments.admin.middleware import StaffLimit
-from payments.models import Account, Attempt, Claim, Endpoint, Event, Finding, Payment, StaffAction, Transfer
+from payments.models import (
+    Account,
+    Attempt,
+    Claim,
+    Endpoint,
+    Event,
+    Finding,
+    Payment,
+    StaffAction,
+    Transfer,
+    Verification,
+)
 from tests.unit.gateways import signing
 
 SECRET = "whsec_c2VrYWxpLWRlbW8tZW5kcG9pbnQtc2VjcmV0LTAwMA=="
@@ -43,6 +54,10 @@ def deliver(client: Client, settings: Settings) -> Deliver:
     Endpoint.objects.create(slug="demo", gateway="standard_webhooks")
     for code in ("merchant-1", HOSTILE):
         Account.objects.create(code=code, currency="IDR", kind="liability")
+    # What a verification of the ledger leaves; without one no money is served.
+    Verification.objects.create(
+        is_full=True, horizon=0, checked={}, broken=[], started_at=datetime.now(UTC)
+    )
     conf.forget_copy()
 
     def post(event_id: str, event_type: str = "payment.captured", **data: Any) -> Any:

@@ -4,10 +4,9 @@ import json
 from collections.abc import Callable
 
 import pytest
-from django.http import HttpResponse
 
 from payments import models
-from tests.deliveries import Deliver, outcome
+from tests.deliveries import Answer, Deliver, outcome
 
 pytestmark = pytest.mark.django_db
 
@@ -73,7 +72,7 @@ def test_reused_id_with_other_content_is_refused(deliver: Deliver, books: Books)
     assert models.Finding.objects.get().kind == "conflict"
 
 
-def _quarantined(response: HttpResponse) -> bool:
+def _quarantined(response: Answer) -> bool:
     return outcome(response) == "quarantined"
 
 
@@ -90,7 +89,7 @@ def test_unusable_amount_is_quarantined(deliver: Deliver, books: Books, amount: 
     assert second.content == first.content
     assert books() == {}
     event = models.Event.objects.get()
-    assert bytes(event.body) == body
+    assert bytes(event.body or b"") == body
     assert models.Finding.objects.get().kind == "quarantined"
 
 
@@ -110,8 +109,7 @@ def test_unusable_amount_is_quarantined(deliver: Deliver, books: Books, amount: 
         b'{"type": "payment.captured", "data": {"payment": "p\\u0000", "amount": 1, "currency": "IDR"}}',
         b'{"type": "payment.captured", "data": {"payment": "p\\ud800", "amount": 1, "currency": "IDR"}}',
         b'{"type": "payment.captured", "data": {"payment": "p", "amount": 1, "currency": "idr"}}',
-        b'{"type": "payment.captured", "data": {"payment": "p", "amount": 1, "currency": "IDR", "a\\u0000": 1}}'
-        .replace(b'"p"', b"7"),
+        b'{"type": "payment.captured", "data": {"payment": 7, "amount": 1, "currency": "IDR", "a\u0000": 1}}',
         b'{"type": "payment.captured", "data": []}',
         b'{"type": "payment.captured"}',
         b'{"type": 7}',
@@ -126,7 +124,7 @@ def test_unusable_body_is_quarantined(deliver: Deliver, books: Books, body: byte
     assert _quarantined(first)
     assert second.content == first.content
     assert books() == {}
-    assert bytes(models.Event.objects.get().body) == body
+    assert bytes(models.Event.objects.get().body or b"") == body
 
 
 def test_unknown_type_is_ignored(deliver: Deliver, books: Books) -> None:

@@ -27,5 +27,7 @@ def verification_result(report: recovery.Report) -> base.Result:
     lines = [f"warning: {warning}" for warning in report.warnings]
     lines += [f"BROKEN {one.kind} {one.subject} {one.detail}" for one in report.broken]
     verdict = f"{len(report.broken)} broken" if report.broken else "clean"
-    lines.append(f"{'full' if report.is_full else 'incremental'} verification: {verdict} ({counts}; {report.seconds:.2f} s)")
+    lines.append(
+        f"{'full' if report.is_full else 'incremental'} verification: {verdict} ({counts}; {report.seconds:.2f} s)"
+    )
     return base.Result(report.as_json(), lines, has_findings=bool(report.broken))

@@ -20,9 +20,7 @@ class Command(base.Command):
         parser.add_argument("endpoint", help="its slug")
         parser.add_argument("--events", type=_at_least_one, required=True, help="how many events happen")
         parser.add_argument("--concurrency", type=_at_least_one, default=16, help="connections (%(default)s)")
-        parser.add_argument(
-            "--duplicates", type=_part, default=0.1, help="part that comes twice (%(default)s)"
-        )
+        parser.add_argument("--duplicates", type=_part, default=0.1, help="part that comes twice (%(default)s)")
         parser.add_argument("--reorder", type=_part, default=0.05, help="part that comes late (%(default)s)")
         parser.add_argument("--url", default="http://127.0.0.1:8000", help="the server (%(default)s)")
         parser.add_argument(
@@ -32,9 +30,7 @@ class Command(base.Command):
             metavar="N",
             help="payees: merchant-1 to N (%(default)s)",
         )
-        parser.add_argument(
-            "--seed", type=int, help="tell what another run with this seed told, byte for byte"
-        )
+        parser.add_argument("--seed", type=int, help="tell what another run with this seed told, byte for byte")
         parser.add_argument(
             "--give-up",
             type=float,
@@ -89,9 +85,7 @@ def _run(endpoint: conf.Endpoint, options: dict[str, Any], seed: int) -> gateway
         events=options["events"], seed=seed, accounts=options["accounts"], kinds=dialect.kinds
     )
     return gateway.Run(
-        told=stories.deliveries(
-            happenings, duplicates=options["duplicates"], reorder=options["reorder"], seed=seed
-        ),
+        told=stories.deliveries(happenings, duplicates=options["duplicates"], reorder=options["reorder"], seed=seed),
         dialect=dialect,
         secret=endpoint.secrets[0],
         target=target,

@@ -92,9 +92,7 @@ class TestAdyen(cases.GatewayCases):
     def test_items_may_be_signed_with_different_keys(self) -> None:
         """While a key is rotated old and new signatures arrive for a while, each good for its item."""
         document = json.loads(cases.payload("adyen", "batch__authorisation_and_refund"))
-        for wrapper, secret in zip(
-            document["notificationItems"], (self.secret, self.other_secret), strict=True
-        ):
+        for wrapper, secret in zip(document["notificationItems"], (self.secret, self.other_secret), strict=True):
             item = wrapper["NotificationRequestItem"]
             item.setdefault("additionalData", {})["hmacSignature"] = signing.adyen_signature(item, secret)
         delivery = base.Delivery({}, json.dumps(document).encode(), NOW)
@@ -282,15 +280,10 @@ def test_signed_fields_are_the_content() -> None:
     """A copy with newer additionalData or another reason is the same content; another amount is not."""
     first = translated("REFUND__success")
 
-    assert (
-        translated("REFUND__success", reason="later", additionalData={"a": "b"}).fingerprint
-        == first.fingerprint
-    )
+    assert translated("REFUND__success", reason="later", additionalData={"a": "b"}).fingerprint == first.fingerprint
     other = translated("REFUND__success", amount__value=2501)
     assert (other.event_id, other.fingerprint.keys()) == (first.event_id, first.fingerprint.keys())
-    assert {name for name in first.fingerprint if first.fingerprint[name] != other.fingerprint[name]} == {
-        "value"
-    }
+    assert {name for name in first.fingerprint if first.fingerprint[name] != other.fingerprint[name]} == {"value"}
 
 
 def test_each_item_of_a_batch_is_an_event() -> None:
@@ -346,9 +339,7 @@ def test_exponents_are_iso_4217s_with_four_exceptions() -> None:
     for currency in iso4217.Currency:
         if currency.exponent in (None, 4) or currency.code in {"BIF", "UYI"}:
             continue
-        assert gateway.exponent(currency.code) == DIFFERENT.get(currency.code, currency.exponent), (
-            currency.code
-        )
+        assert gateway.exponent(currency.code) == DIFFERENT.get(currency.code, currency.exponent), currency.code
 
 
 @pytest.mark.parametrize(

@@ -50,9 +50,7 @@ class TestMidtrans(cases.GatewayCases):
         """250000 and 250000.00 are the same money but not the same signature."""
         delivery = self.good()
 
-        self.assert_refused(
-            dataclasses.replace(delivery, body=cases.variant(delivery.body, gross_amount="250000"))
-        )
+        self.assert_refused(dataclasses.replace(delivery, body=cases.variant(delivery.body, gross_amount="250000")))
 
     def test_status_is_not_signed(self) -> None:
         """The very signature of a settlement verifies a cancellation: why the rest is bounded."""
@@ -120,7 +118,7 @@ def told(notice: base.Notice) -> list[tuple[FactKind, int | None]]:
     ],
 )
 def test_statuses_become_facts(name: str, expected: list[tuple[FactKind, int | None]]) -> None:
-    """Each status says what GATEWAYS calls it; amounts are whole rupiah with two decimals."""
+    """Each status says what its documentation says; amounts are whole rupiah with two decimals."""
     assert told(translated(name)) == expected
 
 
@@ -199,6 +197,15 @@ def test_event_id_ignores_what_is_not_money() -> None:
     plain, other = translated("capture__card"), translated("capture__card", status_message="x", eci="07")
 
     assert (plain.event_id, plain.fingerprint) == (other.event_id, other.fingerprint)
+
+
+def test_payment_type_is_content() -> None:
+    """It decides when a refund has succeeded: changed under the same event id it is other content."""
+    card = translated("partial_refund__requested")
+    other = translated("partial_refund__requested", payment_type="gopay")
+
+    assert card.event_id == other.event_id
+    assert {name for name in card.fingerprint if card.fingerprint[name] != other.fingerprint[name]} == {"payment_type"}
 
 
 @pytest.mark.parametrize("order_id", ["ø" * 40, "o" * 255, "a:b|c%d", "é\x00"])
@@ -341,9 +348,7 @@ def test_status_api_of_a_refunded_transaction_tells_the_capture_too() -> None:
     assert confirmed("chargeback__card")[0] == captured
 
 
-@pytest.mark.parametrize(
-    "changes", [{"transaction_id": "another"}, {"order_id": "another"}, {"gross_amount": "?"}]
-)
+@pytest.mark.parametrize("changes", [{"transaction_id": "another"}, {"order_id": "another"}, {"gross_amount": "?"}])
 def test_status_of_another_transaction_is_unusable(changes: dict[str, Any]) -> None:
     """An answer is never trusted blindly: it must be about what was asked for, and make sense."""
     with pytest.raises(base.Unusable):

@@ -129,7 +129,7 @@ def told(notice: base.Notice) -> list[tuple[str, int | None, str | None]]:
     ],
 )
 def test_events_become_facts(name: str, expected: list[tuple[str, int | None, str | None]]) -> None:
-    """Each event says what GATEWAYS calls it, under the keys of the capture, refund, dispute or payout."""
+    """Each event says what its documentation says, under the keys of the capture, refund, dispute or payout."""
     assert told(translated(name)) == expected
 
 
@@ -259,9 +259,7 @@ def test_amounts_are_exact_as_number_and_as_text(written: bytes, minor: int) -> 
 )
 def test_major_units_follow_iso_4217(currency: str, amount: object, minor: int) -> None:
     """The dong and the yen have no decimals, the dinar has three."""
-    (fact,) = translated(
-        "payment.capture__virtual_account", data__currency=currency, data__request_amount=amount
-    ).facts
+    (fact,) = translated("payment.capture__virtual_account", data__currency=currency, data__request_amount=amount).facts
 
     assert (fact.amount_minor, fact.currency) == (minor, currency)
 
