@@ -75,6 +75,11 @@ class Job:
     endpoint: conf.Endpoint
     candidates: tuple[claims.Candidate, ...]
 
+    @property
+    def event_id(self) -> str:
+        """Which event the delivery is known by in logs: its only one, or the first."""
+        return self.candidates[0].notice.event_id
+
 
 Known = Mapping[claims.Key, claims.Decision]
 Result = TypeVar("Result")

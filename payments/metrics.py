@@ -30,6 +30,8 @@ limit_in_use = Gauge("payments_limit_in_use", "Permits held now.", ["limit"], mu
 limit_waiting = Gauge("payments_limit_waiting", "Threads waiting for a permit.", ["limit"], multiprocess_mode="livesum")
 limit_refused = Counter("payments_limit_refused_total", "Waits that ended without a permit.", ["limit"])
 
+attempts_lost = Counter("payments_attempts_lost_total", "Deliveries that the attempt log did not record.")
+
 _started = threading.Event()
 _refused_published: dict[str, int] = {}
 

@@ -31,8 +31,9 @@ def conflicting(event_id: str, differing_fields: list[str]) -> Reply:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A reply, with what the metrics and the attempt log say of it."""
+    """A reply to one delivery, with what the metrics and the attempt log say of it."""
 
     reply: Reply
     outcome: str
     is_replay: bool = False
+    retry_after_s: int | None = None

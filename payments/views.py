@@ -26,7 +26,7 @@ from django.db import DatabaseError, InterfaceError
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 
-from payments import batching, conf, database, failpoints, intake, limits, metrics, replies
+from payments import attempts, batching, conf, database, failpoints, intake, limits, metrics, replies
 from payments.gateways import base
 from payments.replies import Answer, Reply
 
@@ -37,6 +37,7 @@ QUEUE_MAX: Final = 10_000  # never reached: threads are fewer. A number all the 
 @csrf_exempt
 def webhook(request: HttpRequest, slug: str) -> HttpResponse:
     """Answer one delivery."""
+    started_at = time.perf_counter()
     metrics.start_publishing()
     if request.method != "POST":
         response = _response(replies.problem(405, "Only POST is answered here"))
@@ -44,31 +45,49 @@ def webhook(request: HttpRequest, slug: str) -> HttpResponse:
         return response
     try:
         with limits.get("intake"):
-            answer = _receive(request, slug)
+            endpoint = _endpoint(slug)
+            job = _receive(request, endpoint)
+            answer = _settled(job) if isinstance(job, intake.Job) else job
     except limits.Saturated as saturated:
-        return _unavailable(slug, saturated.retry_after_s)
-    except (batching.ResultUnknown, intake.SettlementFailed, DatabaseError, InterfaceError):
-        return _unavailable(slug, batcher().retry_after_s())
+        endpoint, job, answer = conf.known_endpoint(slug), None, _try_later(saturated.retry_after_s)
+    except (intake.SettlementFailed, DatabaseError, InterfaceError):
+        endpoint, job, answer = conf.known_endpoint(slug), None, _try_later(batcher().retry_after_s())
     failpoints.hit("before_answer")
-    metrics.count_delivery(slug if conf.known_endpoint(slug) else "unknown", answer.outcome, is_replay=answer.is_replay)
-    return _response(answer.reply)
+    metrics.count_delivery("unknown" if endpoint is None else endpoint.slug, answer.outcome, is_replay=answer.is_replay)
+    # Only what is verified is logged: who can't sign must not be able to fill a disk.
+    if isinstance(job, intake.Job):
+        attempts.record(job.endpoint.id, job.event_id, answer, started_at=started_at)
+    response = _response(answer.reply)
+    if answer.retry_after_s is not None:
+        response["Retry-After"] = str(answer.retry_after_s)
+    return response
 
 
-def _receive(request: HttpRequest, slug: str) -> Answer:
-    endpoint = _endpoint(slug)
+def _receive(request: HttpRequest, endpoint: conf.Endpoint | None) -> intake.Job | Answer:
     if endpoint is None:
         return Answer(replies.problem(404, "No such endpoint"), "unknown")
     body = _body(request)
     if body is None:
         return Answer(replies.problem(413, "The body is too large"), "too_large")
-    delivery = base.Delivery(_headers(request), body, datetime.now(UTC))
     try:
-        job = intake.receive(endpoint, delivery)
+        return intake.receive(endpoint, base.Delivery(_headers(request), body, datetime.now(UTC)))
     except base.VerificationFailed:
         return Answer(replies.problem(400, "The delivery could not be verified"), "refused")
+
+
+def _settled(job: intake.Job) -> Answer:
     now = time.monotonic()
     deadline = now + settings.PAYMENTS_DEADLINE_MS / 1000
-    return batcher().submit(job, queue_deadline=now + QUEUE_S, deadline=deadline)
+    try:
+        return batcher().submit(job, queue_deadline=now + QUEUE_S, deadline=deadline)
+    except (limits.Saturated, batching.ResultUnknown, intake.SettlementFailed, DatabaseError, InterfaceError):
+        return _try_later(batcher().retry_after_s())
+
+
+def _try_later(seconds: int) -> Answer:
+    # With jitter, or all who were refused together come back together.
+    later = seconds + random.randint(0, seconds)
+    return Answer(replies.problem(503, "Try again later"), "unavailable", retry_after_s=later)
 
 
 @cache
@@ -123,14 +142,6 @@ def _headers(request: HttpRequest) -> dict[str, str]:
 
 def _response(reply: Reply) -> HttpResponse:
     return HttpResponse(reply.body, status=reply.status, content_type=reply.content_type)
-
-
-def _unavailable(slug: str, retry_after_s: int) -> HttpResponse:
-    metrics.count_delivery(slug if conf.known_endpoint(slug) else "unknown", "unavailable")
-    response = _response(replies.problem(503, "Try again later"))
-    # With jitter, or all who were refused together come back together.
-    response["Retry-After"] = str(retry_after_s + random.randint(0, retry_after_s))
-    return response
 
 
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:

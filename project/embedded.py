@@ -81,6 +81,7 @@ class Server:
             self._keep_abandoned(tell)
             self.home.make()
             self._make_cluster(tell)
+            self._stop_elsewhere()
             self._serve(tell)
             self._make_database()
 
@@ -143,11 +144,10 @@ class Server:
         if data.exists():
             made_by = (data / "PG_VERSION").read_text().strip()
             if made_by != version:
-                raise StartFailed(
-                    f"{data} was made by PostgreSQL {made_by}, this is {version}. Set DATA_DIR anew"
-                )
+                raise StartFailed(f"{data} was made by PostgreSQL {made_by}, this is {version}. Set DATA_DIR anew")
             return
         tell("Making a PostgreSQL cluster")
+        self._kill_orphans()  # of a cluster that was deleted: at its end it would take the new one's socket away
         draft = data.with_name("data.draft")
         shutil.rmtree(draft, ignore_errors=True)
         # Text is ordered by its bytes: the same as in Python, and the same on every machine. Who can enter
@@ -191,9 +191,7 @@ class Server:
             # Here a process of a server lives: it starts, it recovers, or it is one that must go first.
             seconds = time.monotonic() - begin
             if seconds > START_SECONDS_MAX:
-                raise StartFailed(
-                    f"PostgreSQL does not answer after {seconds:.0f} s:\n{self._read_log_end()}"
-                )
+                raise StartFailed(f"PostgreSQL does not answer after {seconds:.0f} s:\n{self._read_log_end()}")
             if seconds > ORPHAN_SECONDS_MAX and not launched:
                 self._kill_orphans()
             if seconds > tell_at:
@@ -208,9 +206,7 @@ class Server:
         if log.exists() and log.stat().st_size > LOG_BYTES_MAX:
             log.rename(log.with_name("log.old"))
         socket_folder = str(self.home.socket_folder).replace('"', '""')
-        options = OPTIONS | {
-            "unix_socket_directories": f'"{socket_folder}"'
-        }  # unquoted, a comma would make it two
+        options = OPTIONS | {"unix_socket_directories": f'"{socket_folder}"'}  # unquoted, a comma would make it two
         flags = shlex.join(part for name, value in options.items() for part in ("-c", f"{name}={value}"))
         # pg_ctl gives the server a session of its own, where no Ctrl-C of ours reaches it.
         said = self.home.run(
@@ -245,6 +241,12 @@ class Server:
                 self._kill_orphans()
             time.sleep(0.05)
 
+    def _stop_elsewhere(self) -> None:
+        """End a server that was started before its folder was moved: it listens where nobody looks."""
+        socket_folder = self._read_pid_file(line=5)
+        if socket_folder not in ("", str(self.home.socket_folder)):
+            self._stop("fast")
+
     def _drop_stale_pid_files(self) -> None:
         """Remove what a dead server left to keep others out.
 
@@ -253,9 +255,7 @@ class Server:
         """
         pid = self._read_pid()
         if pid is not None and _is_postgres(pid, self.home.data):
-            raise StartFailed(
-                f"A PostgreSQL that wasn't started here (process {pid}) is on {self.home.data}. Stop it"
-            )
+            raise StartFailed(f"A PostgreSQL that wasn't started here (process {pid}) is on {self.home.data}. Stop it")
         (self.home.data / "postmaster.pid").unlink(missing_ok=True)
         (self.home.socket_folder / f".s.PGSQL.{OPTIONS['port']}.lock").unlink(missing_ok=True)
 
@@ -270,10 +270,14 @@ class Server:
                     os.kill(int(process.name), signal.SIGKILL)
 
     def _read_pid(self) -> int | None:
+        text = self._read_pid_file(line=1)
+        return int(text) if text.isdecimal() else None
+
+    def _read_pid_file(self, *, line: int) -> str:
         try:
-            return int((self.home.data / "postmaster.pid").read_text().split("\n", 1)[0])
-        except (FileNotFoundError, ValueError):
-            return None
+            return (self.home.data / "postmaster.pid").read_text().split("\n")[line - 1]
+        except (FileNotFoundError, IndexError):
+            return ""
 
     def _read_log_end(self) -> str:
         try:
@@ -307,7 +311,7 @@ def locate(*, data_dir: Path, name: str = "postgres") -> Server:
 def _is_postgres(pid: int, data: Path) -> bool:
     """Tell whether a process is a PostgreSQL on this cluster: each of them works in the cluster's folder."""
     try:
-        return Path(f"/proc/{pid}/cwd").readlink() == data
+        return str(Path(f"/proc/{pid}/cwd").readlink()) in (str(data), f"{data} (deleted)")
     except PermissionError:
         return False  # another user's
     except FileNotFoundError:

@@ -52,7 +52,8 @@ class Home:
     def socket_folder(self) -> Path:
         if len(os.fsencode(self.folder / ".s.PGSQL.5432")) <= SOCKET_PATH_BYTES_MAX:
             return self.folder
-        return Path(tempfile.gettempdir()) / f"sekali-{os.geteuid()}-{_digest(self.folder)}"
+        # Not TMPDIR: that may be another one where the server is started than where it is used.
+        return Path("/tmp") / f"sekali-{os.geteuid()}-{_digest(self.folder)}"  # noqa: S108
 
     @property
     def _folder_of_root(self) -> Path:
@@ -99,9 +100,7 @@ class Home:
         try:
             owner = Path(note.read_text())
         except FileNotFoundError:
-            raise StartFailed(
-                f"{here} points to {self.folder}, which is gone. Delete {here} to begin anew"
-            ) from None
+            raise StartFailed(f"{here} points to {self.folder}, which is gone. Delete {here} to begin anew") from None
         if owner != here and owner.is_symlink() and owner.resolve() == self.folder:
             raise StartFailed(f"{here} is a copy, its data belongs to {owner}. Delete {here} to begin anew")
         note.write_text(str(here))
@@ -120,9 +119,7 @@ class Home:
         if self.link.is_symlink():
             self.link.unlink()
 
-    def run(
-        self, program: str, *arguments: str, keep_open: Sequence[int] = ()
-    ) -> subprocess.CompletedProcess[str]:
+    def run(self, program: str, *arguments: str, keep_open: Sequence[int] = ()) -> subprocess.CompletedProcess[str]:
         """Run one of PostgreSQL's programs in the folder, as the user who owns it; stdout has all it said.
 
         Tell paths as they are seen from the folder: pg_ctl hands them to a shell, which would read a `$` in
@@ -187,9 +184,7 @@ def _get_unprivileged_user() -> pwd.struct_passwd:
     for name in ("postgres", "nobody"):
         with contextlib.suppress(KeyError):
             return pwd.getpwnam(name)
-    raise StartFailed(
-        "Root can't run PostgreSQL, and has no user `postgres` or `nobody` for it. Set DATABASE_URL"
-    )
+    raise StartFailed("Root can't run PostgreSQL, and has no user `postgres` or `nobody` for it. Set DATABASE_URL")
 
 
 def _digest(path: Path) -> str:

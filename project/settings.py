@@ -133,9 +133,7 @@ PAYMENTS_OUTBOX = {name: _destination(name) for name in _items("PAYMENTS_OUTBOX_
 # Endpoint's slug, upper-cased and with `_` for `-` -> its secrets, every one of them valid.
 _SECRETS_PREFIX = "PAYMENTS_SECRETS_"
 PAYMENTS_SECRETS = {
-    name.removeprefix(_SECRETS_PREFIX): _items(name)
-    for name in env.ENVIRON
-    if name.startswith(_SECRETS_PREFIX)
+    name.removeprefix(_SECRETS_PREFIX): _items(name) for name in env.ENVIRON if name.startswith(_SECRETS_PREFIX)
 }
 
 # Published with the source, so worth nothing: with DEBUG=0 they are refused.
@@ -152,9 +150,7 @@ PAYMENTS_DEMO_SECRETS = frozenset(
 if not DEBUG:
     for _slug, _values in PAYMENTS_SECRETS.items():
         if PAYMENTS_DEMO_SECRETS.intersection(_values):
-            raise ImproperlyConfigured(
-                f"{_SECRETS_PREFIX}{_slug} holds a demo secret; set the gateway's own (DEBUG=0)"
-            )
+            raise ImproperlyConfigured(f"{_SECRETS_PREFIX}{_slug} holds a demo secret; set the gateway's own (DEBUG=0)")
 
 # Database ---------------------------------------------------------------------------------------------------
 

@@ -234,9 +234,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         for conn, deadline in list(self.answering.items()):
             if deadline <= now:
                 with contextlib.suppress(OSError):
-                    conn.sock.shutdown(
-                        socket.SHUT_RDWR
-                    )  # ends the thread's wait for the client, if it has one
+                    conn.sock.shutdown(socket.SHUT_RDWR)  # ends the thread's wait for the client, if it has one
 
     def _linger(self, conn: Connection) -> None:
         """Say that no more will come, and close when the client has, or when its time is up."""

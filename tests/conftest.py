@@ -10,7 +10,7 @@ from django.db.backends.postgresql.operations import DatabaseOperations
 from django.test import Client
 from pytest_django import Settings
 
-from payments import conf, demo, models, recovery
+from payments import attempts, conf, demo, models, recovery
 from tests import deliveries
 
 
@@ -35,6 +35,15 @@ def _no_endpoints_from_other_tests() -> Iterator[None]:
     conf.forget_copy()
     yield
     conf.forget_copy()
+
+
+@pytest.fixture(autouse=True)
+def attempt_log(monkeypatch: pytest.MonkeyPatch) -> attempts.Log:
+    """The attempt log without its thread: a test that wants its rows calls write_once()."""
+    monkeypatch.setattr(attempts.Log, "_run", lambda self: None)
+    log = attempts.Log()
+    monkeypatch.setattr(attempts, "log", log)
+    return log
 
 
 @pytest.fixture

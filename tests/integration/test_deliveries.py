@@ -109,7 +109,7 @@ def test_unusable_amount_is_quarantined(deliver: Deliver, books: Books, amount: 
         b'{"type": "payment.captured", "data": {"payment": "p\\u0000", "amount": 1, "currency": "IDR"}}',
         b'{"type": "payment.captured", "data": {"payment": "p\\ud800", "amount": 1, "currency": "IDR"}}',
         b'{"type": "payment.captured", "data": {"payment": "p", "amount": 1, "currency": "idr"}}',
-        b'{"type": "payment.captured", "data": {"payment": 7, "amount": 1, "currency": "IDR", "a\u0000": 1}}',
+        b'{"type": "payment.captured", "data": {"payment": 7, "amount": 1, "currency": "IDR", "a\\u0000": 1}}',
         b'{"type": "payment.captured", "data": []}',
         b'{"type": "payment.captured"}',
         b'{"type": 7}',

@@ -1,0 +1,275 @@
+"""Real servers to kill: a PostgreSQL of the tests' own, and the project's gunicorn on it.
+
+Both are started as an operator starts them, and each of their processes can be killed or frozen by its id. fsync is on.
+Nothing here knows what a delivery is.
+"""
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Self
+
+import psycopg
+
+from project import embedded
+from tests import deliveries
+from tests.crash import processes
+
+CHECKOUT: Final = Path(__file__).parents[2]
+START_S_MAX: Final = 30.0  # on a busy machine; a start takes some three seconds
+APPLICATION_NAME: Final = "sekali"
+
+Row = tuple[Any, ...]
+
+
+class Postgres:
+    """A PostgreSQL server on a data folder of its own, killed and started as often as a test likes."""
+
+    def __init__(self, folder: Path, name: str = "postgres") -> None:
+        self.server = embedded.locate(data_dir=folder, name=name)
+
+    @property
+    def url(self) -> str:
+        return self.server.url
+
+    @property
+    def socket_folder(self) -> Path:
+        return self.server.home.socket_folder
+
+    def start(self) -> None:
+        """Return when it accepts connections; after a crash it replays its log first."""
+        self.server.start()
+
+    def remove(self) -> None:
+        """End it and delete its data."""
+        self.server.remove()
+
+    # Looking into it
+
+    def connect(self, *, user: str = "postgres") -> psycopg.Connection[Row]:
+        """Return a new session, autocommit; postgres is the superuser, sekali the application's role."""
+        return psycopg.connect(
+            host=str(self.socket_folder), port=5432, user=user, dbname="sekali", autocommit=True, connect_timeout=5
+        )
+
+    def query(self, sql: str, parameters: Mapping[str, Any] | None = None) -> list[Row]:
+        """Return the rows of one statement; [] where it returns none."""
+        with self.connect() as connection:
+            cursor = connection.execute(sql, parameters)
+            return cursor.fetchall() if cursor.description else []
+
+    def is_accepting(self) -> bool:
+        try:
+            self.connect().close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    # Its processes
+
+    @property
+    def postmaster(self) -> int:
+        return int((self.server.home.data / "postmaster.pid").read_text().split("\n", 1)[0])
+
+    def list_backends(self) -> list[int]:
+        """Return the processes of the application's sessions."""
+        sql = "SELECT pid FROM pg_stat_activity WHERE application_name = %(name)s ORDER BY pid"
+        return [row[0] for row in self.query(sql, {"name": APPLICATION_NAME})]
+
+    def kill_backend(self, pid: int) -> None:
+        """SIGKILL one session's process: PostgreSQL ends all others and recovers by itself."""
+        processes.send(signal.SIGKILL, [pid])
+
+    def kill_postmaster(self) -> None:
+        """SIGKILL the postmaster alone; its children see it, some later than others."""
+        processes.send(signal.SIGKILL, [self.postmaster])
+
+    def kill_all(self) -> None:
+        """SIGKILL the postmaster and each of its processes."""
+        self._signal_all(signal.SIGKILL)
+
+    def stop_immediately(self) -> None:
+        """`pg_ctl stop -m immediate`: no checkpoint, no end of transactions; the next start recovers."""
+        said = self.server.home.run("pg_ctl", "stop", "--pgdata", "data", "--mode", "immediate", "--timeout", "30")
+        assert said.returncode == 0, said.stdout
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """SIGSTOP everything: connections are accepted by the kernel, and nothing answers. SIGCONT at the end."""
+        stopped = self._signal_all(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            processes.send(signal.SIGCONT, stopped)
+
+    def _signal_all(self, number: signal.Signals) -> list[int]:
+        postmaster = self.postmaster
+        children = processes.list_children(postmaster)
+        processes.send(number, [postmaster])  # first, or it would start others for those that are gone
+        # What it had started meanwhile. (Those of a killed one have another parent by now: not in a second list.)
+        children = sorted({*children, *processes.list_children(postmaster)})
+        processes.send(number, children)
+        return [postmaster, *children]
+
+    def copy(self, folder: Path, name: str) -> "Postgres":
+        """Return a server that was never started, on a copy of the data folder as it is at one instant."""
+        copied = Postgres(folder, name)
+        copied.server.home.make()
+        with self.frozen():
+            subprocess.run(["cp", "-a", str(self.server.home.data), str(copied.server.home.data)], check=True)
+        return copied
+
+
+class App:
+    """The project on a database: gunicorn in a process group of its own, and the commands."""
+
+    def __init__(self, *, folder: Path, database_url: str, **settings: str) -> None:
+        self.port = _free_port()
+        self.log = folder / f"gunicorn-{self.port}.log"
+        self.gunicorn: subprocess.Popen[bytes] | None = None
+        self._started: list[int] = []  # process groups, killed at the end
+        secrets = {f"PAYMENTS_SECRETS_{name}": secret for name, secret in deliveries.SECRETS.items()}
+        self.environment = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": os.environ.get("HOME", "/"),
+            "DJANGO_SETTINGS_MODULE": "project.settings",
+            "ENV_FILE": os.devnull,
+            "DEBUG": "1",
+            "SECRET_KEY": "for-crash-tests-only-" * 3,
+            "ADMIN_PASSWORD": "staff-of-the-tests",
+            "DATA_DIR": str(folder),
+            "DATABASE_URL": database_url,
+            "PORT": str(self.port),
+            "PYTHONWARNINGS": "ignore",
+            **secrets,
+            **settings,
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill_all()
+
+    # Starting
+
+    def start(self, **settings: str) -> None:
+        """The ordinary start path, of a first start as of one after a crash: what `make run` does, then ready."""
+        self.prepare()
+        self.serve(**settings)
+
+    def prepare(self) -> None:
+        """The commands that come before serving."""
+        self.manage("migrate", "--verbosity", "0", expect=0)
+        self.manage("recover", expect=0)
+        self.manage("seed_demo", expect=0)
+
+    def serve(self, *, path: str = "/readyz", **settings: str) -> None:
+        """Start gunicorn; return when it answers 200 at the path."""
+        with self.log.open("ab") as log:
+            self.gunicorn = subprocess.Popen(
+                [sys.executable, "-m", "gunicorn"],
+                cwd=CHECKOUT,
+                env=self.environment | settings,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._started.append(self.gunicorn.pid)
+        processes.wait_until(
+            f"{path} answers 200; the log ends {self.read_log()[-2000:]}",
+            lambda: self.get(path)[0] == 200 or self.gunicorn is None or self.gunicorn.poll() is not None,
+            within_s=START_S_MAX,
+        )
+        assert self.gunicorn.poll() is None, self.read_log()[-2000:]
+
+    def manage(self, *arguments: str, expect: int | None = None) -> subprocess.CompletedProcess[str]:
+        """Run a command of manage.py to its end."""
+        done = subprocess.run(
+            [sys.executable, "manage.py", *arguments],
+            cwd=CHECKOUT,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert expect is None or done.returncode == expect, f"{arguments}: {done.stdout}{done.stderr}"
+        return done
+
+    def manage_json(self, *arguments: str, expect: int) -> dict[str, Any]:
+        """Run a command with --json; return what it printed."""
+        document: dict[str, Any] = json.loads(self.manage(*arguments, "--json", expect=expect).stdout)
+        return document
+
+    # Its processes
+
+    @property
+    def master(self) -> int:
+        assert self.gunicorn is not None
+        return self.gunicorn.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self.gunicorn is not None and self.gunicorn.poll() is None
+
+    def list_workers(self) -> list[int]:
+        return processes.list_children(self.master)
+
+    def kill(self, number: signal.Signals, pids: list[int]) -> None:
+        processes.send(number, pids)
+
+    def kill_master(self) -> None:
+        """SIGKILL the master alone: its workers see it within some seconds, and serve until then."""
+        assert self.gunicorn is not None
+        self.gunicorn.kill()
+        self.gunicorn.wait()
+
+    def kill_all(self) -> None:
+        """SIGKILL the master and all workers, also those that outlived another master."""
+        for group in self._started:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
+        self._started.clear()
+        if self.gunicorn is not None:
+            self.gunicorn.wait()
+
+    def read_log(self) -> str:
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+    # Asking it
+
+    def get(self, path: str, *, timeout: float = 10.0) -> tuple[int, str]:
+        """Return status and body, (0, "") where nothing answers."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        except (OSError, http.client.HTTPException):
+            return 0, ""
+        finally:
+            connection.close()
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+@contextlib.contextmanager
+def stopwatch() -> Iterator[list[float]]:
+    """Yield a list that holds the seconds the block took, once it has ended."""
+    seconds: list[float] = []
+    began_at = time.monotonic()
+    yield seconds
+    seconds.append(time.monotonic() - began_at)
