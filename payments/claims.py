@@ -17,11 +17,12 @@ from typing import Any, Final
 
 from django.db import connection
 
-from payments import conf
+from payments import conf, database
 from payments.gateways import base
 from payments.replies import Reply
 
 FINGERPRINT_VERSION: Final = 1
+_SORTED: Final = json.JSONEncoder(sort_keys=True)
 
 Key = tuple[int, str]  # endpoint id, event id: how a claim is known
 
@@ -72,7 +73,7 @@ def differing_fields(one: Mapping[str, str], other: Mapping[str, str]) -> list[s
 
 def content_digest(fingerprint: Mapping[str, str]) -> str:
     """Return what evidence of one content is known by, beside its claim."""
-    return blake2b(json.dumps(fingerprint, sort_keys=True).encode(), digest_size=16).hexdigest()
+    return blake2b(_SORTED.encode(fingerprint).encode(), digest_size=16).hexdigest()
 
 
 _FIND = """
@@ -87,9 +88,8 @@ _FIND = """
 
 def find(keys: Iterable[Key]) -> dict[Key, Decision]:
     """Return what is known of the events: one read, of committed claims and of deliveries we failed on."""
-    endpoint_ids, event_ids = _columns(keys)
     with connection.cursor() as cursor:
-        cursor.execute(_FIND, [endpoint_ids, event_ids])
+        cursor.execute(_FIND, database.arrays(keys))
         return {(row[0], row[1]): _decision(row) for row in cursor.fetchall()}
 
 
@@ -127,7 +127,7 @@ def take(candidates: Sequence[Candidate]) -> dict[Key, Decision]:
         if (reply := _reply_columns(decision.reply))
     ]
     with connection.cursor() as cursor:
-        cursor.execute(_TAKE, [FINGERPRINT_VERSION, *_columns(rows)])
+        cursor.execute(_TAKE, [FINGERPRINT_VERSION, *database.arrays(rows)])
         won = {(row[0], row[1]): row[2] for row in cursor.fetchall()}
     for key, claim_id in won.items():
         decisions[key].claim_id, decisions[key].is_won = claim_id, True
@@ -166,7 +166,7 @@ def amend(decisions: Iterable[Decision]) -> None:
     rows = [(d.claim_id, d.outcome, *_reply_columns(d.reply)) for d in decisions if d.is_amended]
     if rows:
         with connection.cursor() as cursor:
-            cursor.execute(_AMEND, _columns(rows))
+            cursor.execute(_AMEND, database.arrays(rows))
 
 
 _ADOPT = """
@@ -202,8 +202,8 @@ def keep_evidence(
     ]
     with connection.cursor() as cursor:
         if adopted:
-            cursor.execute(_ADOPT, _columns(adopted))
-        cursor.execute(_KEEP, _columns(_evidence_row(c, decisions[c.key].claim_id) for c in kept))
+            cursor.execute(_ADOPT, database.arrays(adopted))
+        cursor.execute(_KEEP, database.arrays(_evidence_row(c, decisions[c.key].claim_id) for c in kept))
 
 
 def _evidence_row(candidate: Candidate, claim_id: int | None) -> tuple[Any, ...]:
@@ -262,7 +262,3 @@ def _safe_headers(candidate: Candidate) -> dict[str, str]:
 def _storable(text: str) -> str:
     # What comes from outside may be longer than its column, or hold what PostgreSQL's text can't: NUL, lone surrogates.
     return text[:255] if text.isprintable() else ascii(text)[1:-1][:255]
-
-
-def _columns(rows: Iterable[Sequence[Any]]) -> list[list[Any]]:
-    return [list(column) for column in zip(*rows, strict=True)]

@@ -9,8 +9,9 @@ After a crash: the server ends our sessions by itself (client_connection_check_i
 
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 
 import psycopg
@@ -77,6 +78,33 @@ def drop_if_lost() -> bool:
         return False
     connection.close()
     return True
+
+
+def arrays(rows: Iterable[Sequence[object]]) -> list[str]:
+    """Return the rows' columns as array literals, for `FROM unnest(%s::bigint[], %s::text[], …)`.
+
+    psycopg's own dumper of lists is Python that looks at each element with regular expressions: 40 % of a settlement's
+    time in this process, where this takes 8 %. Elements: None, str, bytes, int, bool and aware datetime.
+    https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO
+    """
+    return [array(column) for column in zip(*rows, strict=True)]
+
+
+def array(values: Iterable[object]) -> str:
+    """Return the values as one array literal."""
+    return "{" + ",".join(map(_element, values)) + "}"
+
+
+def _element(value: object) -> str:
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if value is None:
+        return "NULL"
+    if isinstance(value, bytes):
+        return '"\\\\x' + value.hex() + '"'
+    if isinstance(value, datetime):
+        return f'"{value.isoformat()}"'
+    return str(value)
 
 
 def set_lock_timeout(milliseconds: int) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 
 from django.db import connection
 
+from payments import database
 from payments.facts import FactKind, Told, escape
 from payments.findings import Found
 from payments.ledger import Posting
@@ -70,18 +71,17 @@ def save(
     if not changes:
         return [], []
     refs = sorted(changes)
-    endpoint_ids, references = [ref[0] for ref in refs], [ref[1] for ref in refs]
-    in_order = [changes[ref] for ref in refs]
+    rows = [(*ref, c.payment_id, c.withdrawn, c.returned, c.lost, c.outcome) for ref in refs if (c := changes[ref])]
+    endpoint_ids, references, payment_ids, *columns = database.arrays(rows)
     with connection.cursor() as cursor:
-        cursor.execute(_INSERT, [endpoint_ids, references, [change.payment_id for change in in_order]])
+        cursor.execute(_INSERT, [endpoint_ids, references, payment_ids])
         cursor.execute(_LOCK, [endpoint_ids, references])
-        columns = [[getattr(c, name) for c in in_order] for name in ("withdrawn", "returned", "lost", "outcome")]
         cursor.execute(_CHANGE, [endpoint_ids, references, *columns])
-        rows = cursor.fetchall()
+        changed = cursor.fetchall()
     books = {one.books_id: one.books for one in told}
     found: list[Found] = []
     healed: list[tuple[str, str]] = []
-    for endpoint_id, reference, outcome, open_amount in rows:
+    for endpoint_id, reference, outcome, open_amount in changed:
         subject = f"{books[endpoint_id]}:{escape(reference)}"
         if outcome and open_amount:
             detail = {"outcome": outcome, "open_amount": int(open_amount)}

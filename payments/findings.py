@@ -14,6 +14,8 @@ from typing import Any, Final
 
 from django.db import connection
 
+from payments import database
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -49,13 +51,12 @@ def open_findings(found: Collection[Found]) -> None:
         return
     rows = [(one.kind, one.subject, one.endpoint_id, json.dumps(one.detail, sort_keys=True)) for _, one in unique]
     with connection.cursor() as cursor:
-        cursor.execute(_OPEN, [list(column) for column in zip(*rows, strict=True)])
+        cursor.execute(_OPEN, database.arrays(rows))
 
 
 def close_healed(healed: Collection[tuple[str, str]]) -> None:
     """Close the open findings of these (kind, subject): what they describe is no longer so."""
     if not healed:
         return
-    kinds, subjects = zip(*sorted(healed), strict=True)
     with connection.cursor() as cursor:
-        cursor.execute(_CLOSE, [list(kinds), list(subjects)])
+        cursor.execute(_CLOSE, database.arrays(sorted(healed)))

@@ -13,14 +13,13 @@ Raw SQL: the ORM doesn't tell which rows of an INSERT … DO NOTHING are new, an
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
-from django.contrib.postgres.fields import ArrayField
 from django.db import connection
-from django.db.models import F, Func, Value
-from django.db.models.fields import BigIntegerField
+from django.db.models import F
+from django.db.models.expressions import RawSQL
 
-from payments import models, postings
+from payments import database, models, postings
 from payments.facts import Told
 from payments.payment_states import State
 
@@ -105,7 +104,7 @@ def record(wanted: Sequence[Posting]) -> list[Posting]:
         for p in in_order
     ]
     with connection.cursor() as cursor:
-        cursor.execute(_RECORD, _columns(rows))
+        cursor.execute(_RECORD, database.arrays(rows))
         ids = dict(cursor.fetchall())
     for posting in in_order:
         posting.id = ids.get(posting.key)
@@ -113,7 +112,7 @@ def record(wanted: Sequence[Posting]) -> list[Posting]:
 
 
 _ORIGINALS: Final = """
-    SELECT key, id, kind, amount, currency, payment_id, account_hint FROM payments_transfer WHERE key = ANY(%s)
+    SELECT key, id, kind, amount, currency, payment_id, account_hint FROM payments_transfer WHERE key = ANY(%s::text[])
 """
 
 
@@ -122,7 +121,7 @@ def originals(keys: Collection[str]) -> dict[str, Original]:
     if not keys:
         return {}
     with connection.cursor() as cursor:
-        cursor.execute(_ORIGINALS, [sorted(keys)])
+        cursor.execute(_ORIGINALS, [database.array(sorted(keys))])
         return {row[0]: Original(*row[1:]) for row in cursor.fetchall()}
 
 
@@ -167,7 +166,7 @@ def correct(told: Mapping[str, Told], payment_ids: Mapping[str, int | None]) -> 
         for key, one in sorted(told.items())
     ]
     with connection.cursor() as cursor:
-        cursor.execute(_CORRECT, _columns(rows))
+        cursor.execute(_CORRECT, database.arrays(rows))
         return {row[0] for row in cursor.fetchall()}
 
 
@@ -177,7 +176,8 @@ def corrections(keys: Collection[str]) -> dict[str, Corrected]:
         return {}
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT key, amount, currency, payment_id FROM payments_correction WHERE key = ANY(%s)", [sorted(keys)]
+            "SELECT key, amount, currency, payment_id FROM payments_correction WHERE key = ANY(%s::text[])",
+            [database.array(sorted(keys))],
         )
         return {row[0]: Corrected(*row[1:]) for row in cursor.fetchall()}
 
@@ -197,7 +197,7 @@ def see_again(sightings: Collection[tuple[int, int | None, str]]) -> None:
     """Note (transfer id, claim id, source) of facts that were told again."""
     if sightings:
         with connection.cursor() as cursor:
-            cursor.execute(_SEE, _columns(sightings))
+            cursor.execute(_SEE, database.arrays(sightings))
 
 
 # Accounts and entries -------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def read_accounts(keys: Collection[AccountKey]) -> dict[AccountKey, Account]:
             "SELECT a.code, a.currency, a.id, a.kind = 'liability' AND a.endpoint_id IS NULL"
             " FROM unnest(%s::text[], %s::text[]) AS k (code, currency)"
             " JOIN payments_account a ON a.code = k.code AND a.currency = k.currency",
-            _columns(sorted(keys)),
+            database.arrays(sorted(keys)),
         )
         return {(row[0], row[1]): Account(row[2], row[3]) for row in cursor.fetchall()}
 
@@ -234,7 +234,7 @@ def open_accounts(wanted: Iterable[tuple[str, str, str, int | None]]) -> set[Acc
     if not rows:
         return set()
     with connection.cursor() as cursor:
-        cursor.execute(_OPEN_ACCOUNTS, _columns(rows))
+        cursor.execute(_OPEN_ACCOUNTS, database.arrays(rows))
         return {(row[0], row[1]) for row in cursor.fetchall()}
 
 
@@ -260,7 +260,7 @@ _NETS: Final = """
     FROM payments_transfer t
     JOIN payments_entry e ON e.transfer_id = t.id
     JOIN payments_account a ON a.id = e.account_id
-    WHERE t.payment_id = ANY(%s) AND a.kind = 'liability'
+    WHERE t.payment_id = ANY(%s::bigint[]) AND a.kind = 'liability'
     GROUP BY t.payment_id, a.code, a.currency
     HAVING sum(CASE e.direction WHEN 'credit' THEN e.amount ELSE -e.amount END) <> 0
     ORDER BY t.payment_id, a.code, a.currency
@@ -272,7 +272,7 @@ def payee_nets(payment_ids: Collection[int]) -> list[tuple[int, AccountKey, int]
     if not payment_ids:
         return []
     with connection.cursor() as cursor:
-        cursor.execute(_NETS, [sorted(payment_ids)])
+        cursor.execute(_NETS, [database.array(payment_ids)])
         return [(row[0], (row[1], row[2]), int(row[3])) for row in cursor.fetchall()]
 
 
@@ -295,7 +295,7 @@ def enter(booked: Sequence[Posting], accounts: Mapping[AccountKey, Account]) -> 
         for line, (key, direction, amount) in enumerate(posting.legs or (), start=1)
     ]
     with connection.cursor() as cursor:
-        cursor.execute(_ENTER, _columns(rows))
+        cursor.execute(_ENTER, database.arrays(rows))
     _add_to_balances((row[2], row[4], row[5]) for row in rows)
 
 
@@ -315,31 +315,20 @@ def _with_own_accounts(
     return {**known, **read_accounts([key for key, _ in unopened])}
 
 
-class Delta(Func):
-    """This row's change, looked up by its id in two parallel arrays: one UPDATE for any number of rows."""
-
-    def __init__(self, deltas: Mapping[int, int]) -> None:
-        ids = Value(list(deltas), output_field=ArrayField(BigIntegerField()))
-        amounts = Value(list(deltas.values()), output_field=ArrayField(BigIntegerField()))
-        super().__init__(amounts, ids, F("id"), output_field=BigIntegerField())
-
-    def as_sql(self, compiler: Any, connection: Any, *args: Any, **context: Any) -> tuple[str, Any]:
-        amounts, ids, row_id = (compiler.compile(expression) for expression in self.get_source_expressions())
-        sql = f"(({amounts[0]})::numeric[])[array_position(({ids[0]})::bigint[], {row_id[0]})]"
-        return sql, (*amounts[1], *ids[1], *row_id[1])
-
-
 def _add_to_balances(entries: Iterable[tuple[int, str, int]]) -> None:
     debits: dict[int, int] = {}
     credits: dict[int, int] = {}
     for account_id, direction, amount in entries:
-        for sums, is_this in ((debits, direction == "debit"), (credits, direction == "credit")):
-            sums[account_id] = sums.get(account_id, 0) + (amount if is_this else 0)
+        is_debit = direction == "debit"
+        debits[account_id] = debits.get(account_id, 0) + (amount if is_debit else 0)
+        credits[account_id] = credits.get(account_id, 0) + (0 if is_debit else amount)
     accounts = models.Account.objects.filter(id__in=list(debits))
     # Locked in id order, or two batches would wait for each other. NO KEY: entries' foreign keys lock the key.
     list(accounts.order_by("id").select_for_update(no_key=True).values_list("id"))
-    accounts.update(debits=F("debits") + Delta(debits), credits=F("credits") + Delta(credits))
+    accounts.update(debits=F("debits") + _change_of_row(debits), credits=F("credits") + _change_of_row(credits))
 
 
-def _columns(rows: Iterable[Sequence[Any]]) -> list[list[Any]]:
-    return [list(column) for column in zip(*rows, strict=True)]
+def _change_of_row(changes: Mapping[int, int]) -> RawSQL:
+    """Return the expression for a row's change: one UPDATE for any number of accounts, at nearly raw cost."""
+    columns = [database.array(changes.values()), database.array(changes.keys())]
+    return RawSQL("(%s::numeric[])[array_position(%s::bigint[], id)]", columns)

@@ -13,7 +13,7 @@ from typing import Final
 from django.conf import settings
 from django.db import connection
 
-from payments import postings
+from payments import database, postings
 from payments.facts import TYPE_NAMES, FactKind
 from payments.ledger import Posting
 
@@ -53,7 +53,7 @@ def enqueue_transfers(booked: Sequence[Posting], *, event_ids: Mapping[int, str]
         for posting in booked
     )
     with connection.cursor() as cursor:
-        cursor.execute(_ENQUEUE, [list(column) for column in zip(*rows, strict=True)])
+        cursor.execute(_ENQUEUE, database.arrays(rows))
 
 
 def topic(posting: Posting) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from django.db import connection
 
-from payments import models, postings
+from payments import database, models, postings
 from payments.facts import PAYOUTS, Fact, FactKind, Told, escape
 from payments.findings import Found
 
@@ -218,7 +218,7 @@ def _lock_subjects(told: Sequence[Told], registered: Collection[Ref]) -> None:
     locks = sorted(int.from_bytes(blake2b(s.encode(), digest_size=8).digest(), signed=True) for s in subjects)
     if locks:
         with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_xact_lock(k) FROM unnest(%s::bigint[]) AS k", [locks])
+            cursor.execute("SELECT pg_advisory_xact_lock(k) FROM unnest(%s::bigint[]) AS k", [database.array(locks)])
 
 
 def _new_states(told: Iterable[Told]) -> dict[Ref, State]:
@@ -242,7 +242,7 @@ def _payments_of(references: Collection[Ref]) -> set[Ref]:
             "SELECT p.endpoint_id, p.reference FROM payments_payment p"
             " JOIN unnest(%s::bigint[], %s::text[]) AS k (books_id, reference)"
             " ON p.endpoint_id = k.books_id AND p.merchant_reference = k.reference",
-            [[ref[0] for ref in references], [ref[1] for ref in references]],
+            database.arrays(references),
         )
         return {(row[0], row[1]) for row in cursor.fetchall()}
 
@@ -263,7 +263,7 @@ def _insert(states: Sequence[State]) -> set[Ref]:
         return set()
     rows = [(s.books_id, s.reference, s.merchant_reference, s.reference_rank, s.payee, s.payee_rank) for s in states]
     with connection.cursor() as cursor:
-        cursor.execute(_INSERT, [list(column) for column in zip(*rows, strict=True)])
+        cursor.execute(_INSERT, database.arrays(rows))
         ids = {(row[0], row[1]): row[2] for row in cursor.fetchall()}
     for state in states:
         state.id = ids.get((state.books_id, state.reference), 0)
@@ -303,7 +303,7 @@ _READ_LOCKED: Final = f"""
 
 def _read_locked(refs: Sequence[Ref]) -> dict[Ref, State]:
     with connection.cursor() as cursor:
-        cursor.execute(_READ_LOCKED, [[ref[0] for ref in refs], [ref[1] for ref in refs]])
+        cursor.execute(_READ_LOCKED, database.arrays(refs))
         return {(row[0], row[2]): _state(row) for row in cursor.fetchall()}
 
 
@@ -362,6 +362,6 @@ def save(states: Collection[State]) -> None:
         return
     switched = [state.id for state in states if state.fees_switched]
     with connection.cursor() as cursor:
-        cursor.execute(_SAVE, [list(column) for column in zip(*rows, strict=True)])
+        cursor.execute(_SAVE, database.arrays(rows))
         if switched:
             cursor.execute(_SAVE_SWITCHED_FEES, [switched])

@@ -12,7 +12,7 @@ from typing import Final
 
 from django.db import connection
 
-from payments import models
+from payments import database, models
 from payments.facts import escape
 from payments.findings import Found
 from payments.payment_states import Ref
@@ -58,7 +58,7 @@ def read(refs: Collection[Ref]) -> dict[Ref, Registered]:
             " FROM unnest(%s::bigint[], %s::text[]) AS k (endpoint_id, reference)"
             " JOIN payments_registration r"
             " ON r.endpoint_id = k.endpoint_id AND r.merchant_reference = k.reference",
-            [list(column) for column in zip(*refs, strict=True)],
+            database.arrays(refs),
         )
         return {(row[0], row[1]): Registered(*row[2:]) for row in cursor.fetchall()}
 
@@ -85,7 +85,7 @@ def compare(registered: dict[Ref, Registered]) -> tuple[list[Found], list[tuple[
         return [], []
     rows = [(*ref, wanted.currency) for ref, wanted in registered.items()]
     with connection.cursor() as cursor:
-        cursor.execute(_PAID, [list(column) for column in zip(*rows, strict=True)])
+        cursor.execute(_PAID, database.arrays(rows))
         paid = cursor.fetchall()
     found: list[Found] = []
     healed: list[tuple[str, str]] = []

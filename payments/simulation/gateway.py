@@ -23,9 +23,7 @@ from payments.simulation.stories import Happening
 ANSWER_S_MAX: Final = 10.0  # the patience of the tightest gateway; then a delivery has failed
 RETRY_BASE_S: Final = 0.1  # a real gateway waits minutes; the shape is the same
 RETRY_MAX_S: Final = 5.0  # also the most that Retry-After is obeyed for
-GIVE_UP_S: Final = (
-    60.0  # how long after its first try a delivery is tried again: longer than any restart may take
-)
+GIVE_UP_S: Final = 60.0  # how long after its first try a delivery is tried again: longer than any restart may take
 UNREACHABLE_PAUSE_S: Final = (
     0.1  # while nothing listens, trying faster would only take the machine from who restarts it
 )

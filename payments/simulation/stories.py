@@ -23,6 +23,7 @@ OVERTAKEN_BY_MAX: Final = 50
 REDELIVERED_AFTER_MAX: Final = 1000
 # The demo's merchants that have accounts in other currencies than IDR, and the currencies.
 FOREIGN_ACCOUNTS: Final = 10
+FOREIGN_PART: Final = 0.05  # of all payments
 FOREIGN_CURRENCIES: Final = ("USD", "JPY", "KWD")
 # What all wires can tell exactly: one has no minor unit for IDR, some round KWD to ten.
 AMOUNT_STEP: Final = 100
@@ -32,9 +33,10 @@ AMOUNT_STEP: Final = 100
 class Happening:
     """One event of a gateway: one fact about one payment.
 
-    object_id    what the fact is about: the payment, the refund, the fee
-    payee        whose payment it is
-    names_payee  this very event says so, where the gateway has a member for it; else it is known from another
+    object_id       what the fact is about: the payment, the refund, the fee
+    payee           whose payment it is
+    names_payee     this very event says so, where the gateway has a member for it; else it is known from another
+    captured_minor  the payment's amount; amount_minor the fact's
     """
 
     event_id: str
@@ -44,6 +46,7 @@ class Happening:
     payee: str
     names_payee: bool
     amount_minor: int
+    captured_minor: int
     currency: str
     occurred_at: datetime
 
@@ -61,7 +64,7 @@ def happenings(
     seed: int,
     accounts: int,
     kinds: Collection[FactKind],
-    foreign: float = 0.05,
+    foreign: float = FOREIGN_PART,
 ) -> Iterator[Happening]:
     """Yield a run's events in the order in which they happen: captures, and later refunds and fees of some.
 
@@ -85,6 +88,7 @@ def happenings(
 
 def _capture(rng: random.Random, name: str, accounts: int, foreign: float) -> Happening:
     abroad = rng.random() < foreign
+    amount_minor = rng.randint(1, 10_000) * AMOUNT_STEP
     return Happening(
         event_id="",
         kind=FactKind.PAYMENT_CAPTURED,
@@ -92,7 +96,8 @@ def _capture(rng: random.Random, name: str, accounts: int, foreign: float) -> Ha
         object_id=f"pay_{name}",
         payee=f"merchant-{rng.randint(1, min(accounts, FOREIGN_ACCOUNTS) if abroad else accounts)}",
         names_payee=True,
-        amount_minor=rng.randint(1, 10_000) * AMOUNT_STEP,
+        amount_minor=amount_minor,
+        captured_minor=amount_minor,
         currency=rng.choice(FOREIGN_CURRENCIES) if abroad else "IDR",
         occurred_at=BEGINNING,
     )
@@ -122,9 +127,7 @@ def _part(amount_minor: int, divisor: int) -> int:
     return max(AMOUNT_STEP, amount_minor // divisor // AMOUNT_STEP * AMOUNT_STEP)
 
 
-def deliveries(
-    told: Iterable[Happening], *, duplicates: float, reorder: float, seed: int
-) -> Iterator[Happening]:
+def deliveries(told: Iterable[Happening], *, duplicates: float, reorder: float, seed: int) -> Iterator[Happening]:
     """Yield the events in the order of their deliveries, some again and some late.
 
     duplicates  how many of the events come again: half of these right behind the first, to be sent beside

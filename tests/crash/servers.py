@@ -112,11 +112,9 @@ class Postgres:
 
     def _signal_all(self, number: signal.Signals) -> list[int]:
         postmaster = self.postmaster
+        processes.send(signal.SIGSTOP, [postmaster])  # first, or it would start others meanwhile
         children = processes.list_children(postmaster)
-        processes.send(number, [postmaster])  # first, or it would start others for those that are gone
-        # What it had started meanwhile. (Those of a killed one have another parent by now: not in a second list.)
-        children = sorted({*children, *processes.list_children(postmaster)})
-        processes.send(number, children)
+        processes.send(number, [postmaster, *children])
         return [postmaster, *children]
 
     def copy(self, folder: Path, name: str) -> "Postgres":
@@ -174,6 +172,7 @@ class App:
 
     def serve(self, *, path: str = "/readyz", **settings: str) -> None:
         """Start gunicorn; return when it answers 200 at the path."""
+        self._started = [group for group in self._started if _has_members(group)]
         with self.log.open("ab") as log:
             self.gunicorn = subprocess.Popen(
                 [sys.executable, "-m", "gunicorn"],
@@ -243,6 +242,10 @@ class App:
         if self.gunicorn is not None:
             self.gunicorn.wait()
 
+    def count_killed_workers(self) -> int:
+        """Return how many workers died of SIGKILL so far, as their masters saw it."""
+        return self.read_log().count("was sent SIGKILL")
+
     def read_log(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
@@ -259,6 +262,14 @@ class App:
             return 0, ""
         finally:
             connection.close()
+
+
+def _has_members(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _free_port() -> int:

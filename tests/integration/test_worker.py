@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -67,8 +68,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int
             time.sleep(0.05)
         yield address
     finally:
-        server.kill()
-        server.wait()
+        server.send_signal(signal.SIGQUIT)  # the master alone, killed, would leave its worker behind for a while
+        server.wait(timeout=20)
 
 
 def is_open(address: tuple[str, int]) -> bool:

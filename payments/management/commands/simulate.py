@@ -82,7 +82,11 @@ def _run(endpoint: conf.Endpoint, options: dict[str, Any], seed: int) -> gateway
         raise base.CouldNotRun(str(error)) from error
     dialect = dialects.TABLE[endpoint.gateway.name]
     happenings = stories.happenings(
-        events=options["events"], seed=seed, accounts=options["accounts"], kinds=dialect.kinds
+        events=options["events"],
+        seed=seed,
+        accounts=options["accounts"],
+        kinds=dialect.kinds,
+        foreign=0.0 if dialect.only_idr else stories.FOREIGN_PART,
     )
     return gateway.Run(
         told=stories.deliveries(happenings, duplicates=options["duplicates"], reorder=options["reorder"], seed=seed),
