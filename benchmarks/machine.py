@@ -63,7 +63,7 @@ def durability() -> dict[str, str]:
     """Return the settings that make a COMMIT mean something. Raises CouldNotRun if one of them is off."""
     names = ("server_version", "fsync", "synchronous_commit", "full_page_writes", "shared_buffers")
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
-        values = {name: connection.execute(f"SHOW {name}").fetchone()[0] for name in names}
+        values = {name: connection.execute(f"SHOW {name}").fetchall()[0][0] for name in names}
     for name in names[1:4]:
         if values[name] == "off":
             raise CouldNotRun(f"{name} is off: what is measured would not survive a crash")

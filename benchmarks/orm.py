@@ -58,6 +58,8 @@ def _claim(endpoint: conf.Endpoint, notice: base.Notice, verified: base.Verified
 
 
 def _book(endpoint: conf.Endpoint, fact: facts.Fact, claim: models.Claim) -> None:
+    assert fact.amount_minor is not None
+    assert fact.currency is not None
     accounts = {
         code: models.Account.objects.get(code=code, currency=fact.currency)
         for code in (f"receivable:{endpoint.slug}", fact.account)

@@ -208,7 +208,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 # Django -----------------------------------------------------------------------------------------------------
 
 INSTALLED_APPS = [
-    "django.contrib.admin",
+    "project.apps.StaffSiteConfig",  # django.contrib.admin, with a site of our own
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

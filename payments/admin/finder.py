@@ -13,7 +13,7 @@ from django.contrib.admin import AdminSite
 from django.db.models import Model, QuerySet, Value
 from django.http import HttpRequest
 
-from payments.admin import cells, rows, search
+from payments.admin import cells, rows
 from payments.admin.cells import Label
 from payments.admin.search import Column
 from payments.admin.tables import Section, table
@@ -122,7 +122,8 @@ def _selected(kind: Kind, column: Column) -> QuerySet[Any]:
 
 
 def _tagged(kind: Kind, matching: QuerySet[Any]) -> QuerySet[Any, Any]:
-    return matching.annotate(tag=Value(KINDS.index(kind))).values_list("tag", "pk")
+    tagged: QuerySet[Any, Any] = matching.annotate(tag=Value(KINDS.index(kind))).values_list("tag", "pk")
+    return tagged
 
 
 def _read(queries: Iterable[Any]) -> dict[int, set[int]]:

@@ -72,6 +72,14 @@ CLAIMS: Final[Columns] = [
     (_("Claimed"), lambda claim: moment(claim.claimed_at)),
 ]
 
+FAILED: Final[Columns] = [
+    (_("Event"), link),
+    (_("Type"), lambda event: event.event_type),
+    (_("Failures"), lambda event: str(event.failures)),
+    (_("Received"), lambda event: moment(event.received_at)),
+    (_("Note"), lambda event: event.note),
+]
+
 ATTEMPTS: Final[Columns] = [
     (_("Received"), lambda attempt: moment(attempt.received_at)),
     (_("Answer"), lambda attempt: EMPTY if attempt.status is None else str(attempt.status)),
@@ -99,6 +107,22 @@ PAYMENTS: Final[Columns] = [
     (_("Captured"), lambda payment: amount(payment.captured, payment.currency)),
     (_("Refunded"), lambda payment: amount(payment.refunded, payment.currency)),
     (_("Payee"), lambda payment: payment.payee or EMPTY),
+]
+
+ACCOUNTS: Final[Columns] = [
+    (_("Account"), lambda account: link(account, account.code)),
+    (_("Kind"), lambda account: account.get_kind_display()),
+    (_("Balance"), lambda account: amount(account.balance, account.currency)),
+]
+
+MESSAGES: Final[Columns] = [
+    (_("Message"), link),
+    (_("Topic"), lambda message: message.topic),
+    (_("To"), lambda message: message.destination),
+    (_("State"), lambda message: message.get_state_display()),
+    (_("Attempts"), lambda message: str(message.attempts)),
+    (_("Due"), lambda message: moment(message.due_at)),
+    (_("Sent"), lambda message: moment(message.sent_at)),
 ]
 
 DISPUTES: Final[Columns] = [

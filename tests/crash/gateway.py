@@ -9,8 +9,9 @@ import itertools
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -143,9 +144,17 @@ class Gateway:
             self.deliver_at_once(everything[begin : begin + 16])
         assert not self.unanswered
 
-    def acknowledged(self) -> set[str]:
-        """Return the ids of events that were answered with 2xx."""
-        return {told.event_id for told, answer in self.answered.items() if answer.status < 300}
+    def acknowledged(self) -> dict[str, bytes]:
+        """Return {event id: body} of what was answered with 2xx until now."""
+        with self._lock:
+            return {told.event_id: answer.body for told, answer in self.answered.items() if answer.status < 300}
+
+
+@contextmanager
+def in_background(deliver: Callable[[Event], Answer | None], told: Event) -> Iterator[Future[Answer | None]]:
+    """Deliver on another thread while the block runs; it is waited for."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(deliver, told)
 
 
 class Load:

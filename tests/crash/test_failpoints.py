@@ -131,7 +131,7 @@ def kill_at(step: str, *, hit: int, app: App, postgres: Postgres) -> tuple[int, 
         assert committed_unanswered, "the failpoint was reached by nothing that was committed"
     if hit == 1 and step in BEFORE_COMMIT:
         assert not claims, "something was committed before the first COMMIT"
-    assert sender.acknowledged() <= claims.keys() | {story.earlier.event_id}, "acknowledged before COMMIT"
+    assert sender.acknowledged().keys() <= claims.keys() | {story.earlier.event_id}, "acknowledged before COMMIT"
 
     app.manage("recover", expect=0)
     app.serve()

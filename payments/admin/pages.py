@@ -1,0 +1,38 @@
+"""The pages that are no model's."""
+
+from typing import Final
+
+from django.contrib.admin import AdminSite
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
+from django.utils.translation import gettext as _
+
+from payments.admin import finder
+
+
+def urls(site: AdminSite) -> list[URLPattern]:
+    """Return their addresses; each is shown to staff who are logged in."""
+    own = Pages(site)
+    return [path("find/", site.admin_view(own.find), name="find")]
+
+
+class Pages:
+    """Views that know which site they are on."""
+
+    def __init__(self, site: AdminSite) -> None:
+        self.site: Final = site
+
+    def find(self, request: HttpRequest) -> HttpResponse:
+        """Go to what an id belongs to; show a list where that is several things, or none."""
+        term = request.GET.get("q", "")
+        found = finder.find(self.site, request, term)
+        if (only := found.only) is not None:
+            return HttpResponseRedirect(only)
+        return self._page(
+            request, "found.html", {"title": _("Search"), "term": term, "sections": found.sections}
+        )
+
+    def _page(self, request: HttpRequest, template: str, context: dict[str, object]) -> HttpResponse:
+        shown = {**self.site.each_context(request), **context}
+        return TemplateResponse(request, f"admin/payments/{template}", shown)

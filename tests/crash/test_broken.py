@@ -1,0 +1,124 @@
+"""What a start does that finds something wrong: it says what, money waits, staff can look; after the repair all goes on."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from tests.crash import gateway, processes
+from tests.crash.gateway import Gateway
+from tests.crash.servers import App, Postgres, Row
+
+pytestmark = pytest.mark.crash
+
+
+@contextmanager
+def guards_off(postgres: Postgres, *tables: str) -> Iterator[psycopg.Connection[Row]]:
+    """Do as a superuser with bad intentions, or bad luck."""
+    with postgres.connect() as connection, connection.transaction():
+        for table in tables:
+            connection.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")  # type: ignore[call-overload]
+        yield connection
+        for table in tables:
+            connection.execute(f"ALTER TABLE {table} ENABLE TRIGGER USER")  # type: ignore[call-overload]
+
+
+def change_balance(postgres: Postgres, amount: int) -> None:
+    with guards_off(postgres, "payments_account") as connection:
+        connection.execute(
+            "UPDATE payments_account SET credits = credits + %s WHERE code = 'merchant-8' AND currency = 'IDR'",
+            [amount],
+        )
+
+
+def test_broken_invariant_closes_the_money_lane_alone(app: App, postgres: Postgres) -> None:
+    """recover exits 1; deliveries hear 503; /readyz names it; /livez and the admin are up; repaired, it serves again."""
+    app.serve()
+    sender = Gateway(app)
+    sender.deliver_at_once(gateway.captures(3, account="merchant-8"))
+    app.kill_all()
+    change_balance(postgres, +5)
+    try:
+        found = app.manage_json("recover", expect=1)
+        app.serve(path="/livez")
+        refused = sender.deliver(gateway.capture(amount=700, account="merchant-8"))
+        ready, live, admin = app.get("/readyz"), app.get("/livez"), app.get("/admin/login/")
+        again = app.manage_json("recover", expect=1)
+    finally:
+        change_balance(postgres, -5)
+
+    assert "balance_differs_from_entries" in {one["kind"] for one in found["findings"]}
+    assert "merchant-8 IDR" in {one["subject"] for one in found["findings"]}
+    assert {one["kind"] for one in again["findings"]} == {one["kind"] for one in found["findings"]}
+    assert refused is not None
+    assert refused.status == 503
+    assert refused.retry_after is not None
+    assert ready[0] == 503
+    assert "balance_differs_from_entries" in ready[1]
+    assert live[0] == 200
+    assert admin[0] == 200
+
+    app.manage("recover", expect=0)
+    processes.wait_until("it is ready again", lambda: app.get("/readyz")[0] == 200, within_s=10)
+    sender.retry()
+    sender.deliver_all_again()
+
+
+def test_disabled_guard_forbids_the_start(app: App, postgres: Postgres) -> None:
+    """recover exits 2 and names the trigger."""
+    postgres.query("ALTER TABLE payments_entry DISABLE TRIGGER payments_entry_balanced")
+    try:
+        told = app.manage("recover", expect=2)
+    finally:
+        postgres.query("ALTER TABLE payments_entry ENABLE TRIGGER payments_entry_balanced")
+
+    assert "payments_entry_balanced" in told.stderr
+    app.manage("recover", expect=0)
+
+
+def test_missing_migration_forbids_the_start(app: App, postgres: Postgres) -> None:
+    """recover exits 2 and says what to run."""
+    newest = "(SELECT max(id) FROM django_migrations WHERE app = 'payments')"
+    (name,) = postgres.query(f"SELECT name FROM django_migrations WHERE id = {newest}")[0]
+    postgres.query(f"UPDATE django_migrations SET app = 'hidden' WHERE id = {newest}")
+    try:
+        told = app.manage("recover", expect=2)
+    finally:
+        postgres.query("UPDATE django_migrations SET app = 'payments' WHERE app = 'hidden'")
+
+    assert name in told.stderr
+    assert "migrate" in told.stderr
+    app.manage("recover", expect=0)
+
+
+def test_incremental_verification_misses_nothing_that_commits_late(app: App, postgres: Postgres) -> None:
+    """A transaction began before a verification and ends after it. The next one sees what it wrote, and that it is wrong."""
+    app.serve()
+    sender = Gateway(app)
+    with postgres.connect() as late:
+        with late.transaction():
+            # A transfer without entries: the guard looks at entries, so only a verification finds it.
+            late.execute(
+                """
+                INSERT INTO payments_transfer (key, kind, endpoint_id, source, amount, currency, occurred_at)
+                SELECT 'demo:late:paid', 'PayoutPaid', id, 'webhook', 5, 'IDR', now()
+                FROM payments_endpoint WHERE slug = 'demo'
+                """
+            )
+            sender.deliver_at_once(gateway.captures(3))
+            first = app.manage_json("recover", expect=0)
+            sender.deliver_at_once(gateway.captures(3))
+            second = app.manage_json("recover", expect=0)
+        third = app.manage_json("recover", expect=1)
+
+    with guards_off(postgres, "payments_transfer") as connection:
+        connection.execute("DELETE FROM payments_transfer WHERE key = 'demo:late:paid'")
+    assert not first["full"]
+    assert not second["full"]
+    assert not third["full"]
+    assert [(one["kind"], one["subject"]) for one in third["findings"]] == [
+        ("transfer_incomplete", "demo:late:paid")
+    ]
+    repaired = app.manage_json("recover", expect=0)
+    assert repaired["full"], "what was broken must be looked at again, whenever it was written"
