@@ -35,6 +35,7 @@ class Endpoint:
     config: base.EndpointConfig
     default_payee: str | None
     refuses_conflicts: bool
+    has_one_payment_per_reference: bool
     secrets: tuple[str, ...]
 
 
@@ -118,6 +119,7 @@ def _endpoint(row: models.Endpoint) -> Endpoint:
             auto_capture=row.auto_capture,
         ),
         default_payee=row.default_payee,
+        has_one_payment_per_reference=gateway.assurance is base.Assurance.FIELDS_SIGNED and not row.confirms,
         refuses_conflicts=gateway.refuses_conflicts if not row.conflicts else row.conflicts == "refuse",
         secrets=tuple(settings.PAYMENTS_SECRETS.get(_suffix(row.slug), ())),
     )

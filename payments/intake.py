@@ -102,13 +102,13 @@ def settle(jobs: Sequence[Job], deadline: float) -> list[Answer | Exception]:
         with database.connected(deadline):
             return _settle_connected(jobs, deadline)
     except (OperationalError, InterfaceError) as error:
-        return [SettlementFailed(repr(error))] * len(jobs)
+        return [SettlementFailed(repr(error)) for _ in jobs]
 
 
 def _settle_connected(jobs: Sequence[Job], deadline: float) -> list[Answer | Exception]:
     if not conf.is_copy_fresh(conf.COPY_AGE_MAX_S):
         conf.read_copy()
-    known = claims.find({candidate.key for job in jobs for candidate in job.candidates})
+    known = _find({candidate.key for job in jobs for candidate in job.candidates}, deadline)
     answers: list[Answer | Exception | None] = [_replay(job, known) for job in jobs]
     unsettled = [n for n, answer in enumerate(answers) if answer is None]
     if unsettled:
@@ -116,6 +116,17 @@ def _settle_connected(jobs: Sequence[Job], deadline: float) -> list[Answer | Exc
         for n, answer in zip(unsettled, settled, strict=True):
             answers[n] = answer
     return [answer for answer in answers if answer is not None]
+
+
+def _find(keys: Collection[claims.Key], deadline: float) -> Known:
+    """Read what is known of the events. The pool may hand out connections that a restart of the server has cut."""
+    for _ in range(TRIES_MAX):
+        try:
+            return claims.find(keys)
+        except (DatabaseError, InterfaceError):
+            if not database.drop_if_lost() or time.monotonic() > deadline:
+                raise
+    return claims.find(keys)
 
 
 def _replay(job: Job, known: Known) -> Answer | None:
@@ -143,7 +154,7 @@ def _settle_new(jobs: Sequence[Job], known: Known, deadline: float) -> list[Answ
     try:
         return list(_commit(jobs, known, deadline))
     except SettlementFailed as error:
-        return [error] * len(jobs)
+        return [SettlementFailed(repr(error)) for _ in jobs]
     except Exception as error:  # noqa: BLE001  of one member, perhaps: see Note [Neighbours]
         if len(jobs) == 1:
             return [_failed_alone(jobs[0], known, error, deadline)]
@@ -228,10 +239,11 @@ def _settle_in_transaction(jobs: Sequence[Job], known: Known) -> list[Answer]:
     failpoints.hit("after_events")
 
     owners = [candidate for candidate in candidates if candidate.is_owner]
+    _quarantine_rivals(owners, decisions)
     told: list[Told] = []
     positions: list[range] = []  # in `told`, of each owner's facts
     for owner in owners:
-        facts_told = tell(owner.endpoint, owner.notice.facts, claim_id=decisions[owner.key].claim_id)
+        facts_told = _tell(owner, decisions)
         positions.append(range(len(told), len(told) + len(facts_told)))
         told += facts_told
     booked = book(
@@ -246,6 +258,35 @@ def _settle_in_transaction(jobs: Sequence[Job], known: Known) -> list[Answer]:
     claims.amend(decisions.values())
     failpoints.hit("before_commit")
     return [_worst(_answer(candidate, decisions[candidate.key]) for candidate in job.candidates) for job in jobs]
+
+
+def _tell(owner: claims.Candidate, decisions: Known) -> list[Told]:
+    return tell(owner.endpoint, owner.notice.facts, claim_id=decisions[owner.key].claim_id)
+
+
+def _quarantine_rivals(owners: Sequence[claims.Candidate], decisions: Known) -> None:
+    """Quarantine captures of a second payment of one order, at gateways whose signature doesn't cover the payment.
+
+    Whoever saw one such delivery could send it again under other payments' ids. Staff can still book it with `retry`.
+    """
+    told = [(owner, one) for owner in owners for one in _tell(owner, decisions)]
+    captures = [
+        (owner, one)
+        for owner, one in told
+        if owner.endpoint.has_one_payment_per_reference and one.fact.kind is facts.FactKind.PAYMENT_CAPTURED
+    ]
+    if not captures:
+        return
+    payment_states.lock_subjects([one for _, one in told])
+    captured = payment_states.captured_payments({(one.books_id, one.fact.reference or "") for _, one in captures})
+    for owner, one in captures:
+        payments = captured.setdefault((one.books_id, one.fact.reference or ""), set())
+        if payments - {one.fact.payment}:
+            why = "another payment of this order is captured, and what proves this one doesn't cover its id"
+            owner.notice = replace(owner.notice, facts=(), unusable=why)
+            reply = owner.endpoint.gateway.acknowledge(owner.notice.event_id, "quarantined")
+            decisions[owner.key].amend(outcome="quarantined", reply=reply)
+        payments.add(one.fact.payment or "")
 
 
 def tell(endpoint: conf.Endpoint, said: Iterable[Fact], *, claim_id: int | None, source: str = "webhook") -> list[Told]:

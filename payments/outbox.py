@@ -1,21 +1,43 @@
 """What we owe the outside world: the only writer of OutboxMessage.
 
 A message is a row written in the transaction of its cause, never a call from inside it. Its key is the webhook-id,
-unique and the same on every try; its body is fixed when it is written.
+unique and the same on every try; its body is fixed when it is written. relay.py sends what is due.
 
-After a crash: a message is there exactly if its cause is; it is sent at least once.
+After a crash: a message is there exactly if its cause is; it is sent at least once. One that was under way when its
+relay was killed is due again when its lease ends.
+
+# Note [Leases]
+A message is taken by one short statement that moves its due_at to the end of a lease: no lock, no transaction and no
+connection is held while it is sent. Whoever finds it due again takes it over and sends it with the same key. The lease
+also tells a taker's word from a stale one: a failure counts only while the message still has the lease it was taken
+with, a success always counts. Messages are found by being due, never by an id greater than the last one seen: a low id
+that commits late is simply due.
+
+Raw SQL: SKIP LOCKED per destination, and updates that depend on what is there, one statement each.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Final
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
 
 from django.conf import settings
-from django.db import connection
+from django.db import connection, transaction
+from django.db.models import Count, Min, Q
 
-from payments import database, postings
+from payments import database, findings, models, postings, staff
 from payments.facts import TYPE_NAMES, FactKind
+from payments.findings import Found
 from payments.ledger import Posting
+
+BODY_BYTES_MAX: Final = 256 * 1024  # a receiver should be told of things, not be sent them
+DEAD: Final = "outbox_dead"  # the kind of finding that a dead message opens
+
+# A dot would make what is signed, `id.timestamp.body`, ambiguous. With the destination it fits into 255.
+_KEY: Final = re.compile(r"[!-\-/-~]{1,180}")
+_TOPIC: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 # What a reversal says, by what it reverses; and the transfers that no gateway tells as such.
 _REVERSAL_NAMES: Final[dict[str, str]] = {
@@ -29,6 +51,9 @@ _DERIVED_NAMES: Final = {
     postings.REFUND_NAMED: "refund.named",
     postings.ADJUSTMENT: "adjustment.made",
 }
+
+
+# Enqueueing -----------------------------------------------------------------------------------------------------------
 
 _ENQUEUE: Final = """
     INSERT INTO payments_outboxmessage (key, destination, topic, body, transfer_id)
@@ -56,6 +81,47 @@ def enqueue_transfers(booked: Sequence[Posting], *, event_ids: Mapping[int, str]
         cursor.execute(_ENQUEUE, database.arrays(rows))
 
 
+def enqueue(
+    *,
+    topic: str,
+    data: Mapping[str, Any],
+    key: str,
+    destinations: Collection[str] | None = None,
+    occurred_at: datetime | None = None,
+) -> int:
+    """Enqueue a message of an application's own, in the transaction of its cause; return how many rows are new.
+
+    topic          what happened, `order.paid`; 1 to 64 of A-Z a-z 0-9 _ . -
+    data           what JSON can say; with its envelope at most BODY_BYTES_MAX
+    key            what it is known by, for ever: the same key again is the same message and enqueues nothing. 1 to 180
+                   printable ASCII characters without space and dot. webhook-id is `<destination>:app:<key>`
+    destinations   names in PAYMENTS_OUTBOX_DESTINATIONS; None: all that are configured, which may be none
+    occurred_at    the message's timestamp, aware; None: now
+
+    Raises TransactionManagementError outside of a transaction, LookupError for a destination that is not configured,
+    ValueError or TypeError for the rest.
+    """
+    if not connection.in_atomic_block:
+        raise transaction.TransactionManagementError("enqueue() belongs into the transaction of its cause")
+    if not _KEY.fullmatch(key):
+        raise ValueError(f"a key is 1 to 180 printable ASCII characters without space and dot, not {key!r}")
+    if not _TOPIC.fullmatch(topic):
+        raise ValueError(f"a topic is 1 to 64 letters, digits, _ . and -, not {topic!r}")
+    if unknown := set(destinations or ()) - settings.PAYMENTS_OUTBOX.keys():
+        raise LookupError(f"not in PAYMENTS_OUTBOX_DESTINATIONS: {', '.join(sorted(unknown))}")
+    moment = (occurred_at or datetime.now(UTC)).isoformat()
+    body = json.dumps({"type": topic, "timestamp": moment, "data": dict(data)}, allow_nan=False)
+    if len(body) > BODY_BYTES_MAX:
+        raise ValueError(f"a message is at most {BODY_BYTES_MAX} bytes, not {len(body)}")
+    named = settings.PAYMENTS_OUTBOX if destinations is None else destinations
+    rows = [(f"{name}:app:{key}", name, topic, body, None) for name in sorted(named)]
+    if not rows:
+        return 0
+    with connection.cursor() as cursor:
+        cursor.execute(f"{_ENQUEUE} ON CONFLICT (key) DO NOTHING", database.arrays(rows))
+        return int(cursor.rowcount)
+
+
 def topic(posting: Posting) -> str:
     """Return what a transfer is called outside: the demo's event types, and four names of our own."""
     if posting.reverses is not None:
@@ -75,3 +141,184 @@ def _body(posting: Posting, event_ids: Mapping[int, str]) -> str:
         "event": None if posting.claim_id is None else event_ids.get(posting.claim_id),
     }
     return json.dumps({"type": topic(posting), "timestamp": posting.occurred_at.isoformat(), "data": data})
+
+
+# Sending: Note [Leases] -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message taken to be sent. attempts: the tries before this one, as far as their outcome is known."""
+
+    id: int
+    key: str
+    destination: str
+    topic: str
+    body: str
+    attempts: int
+    leased_until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A try that failed: why, and after how many seconds the next one is due."""
+
+    message: Message
+    error: str
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """How many tries were recorded as what. Stale failures are in none of them."""
+
+    sent: int = 0
+    failed: int = 0  # and tried again later
+    dead: int = 0
+
+
+# MATERIALIZED, so that the lanes' LIMITs are applied once, whatever plan the UPDATE gets.
+_TAKE: Final = """
+    WITH due AS MATERIALIZED (
+        SELECT found.id
+        FROM unnest(%s::text[], %s::integer[]) AS lane (destination, room)
+        CROSS JOIN LATERAL (
+            SELECT id FROM payments_outboxmessage
+            WHERE state = 'ready' AND destination = lane.destination AND due_at <= COALESCE(%s, clock_timestamp())
+            ORDER BY due_at, id
+            LIMIT lane.room
+            FOR UPDATE SKIP LOCKED
+        ) AS found
+    )
+    UPDATE payments_outboxmessage m SET due_at = clock_timestamp() + %s * interval '1 second'
+    FROM due WHERE m.id = due.id
+    RETURNING m.id, m.key, m.destination, m.topic, m.body, m.attempts, m.due_at
+"""
+
+
+def take(rooms: Mapping[str, int], *, lease_s: float, due_by: datetime | None = None) -> list[Message]:
+    """Take due messages, of each destination the longest due ones, at most so many; they are ours for lease_s seconds.
+
+    rooms: destination -> how many. due_by: leave out what became due later; None: now.
+    """
+    if not any(rooms.values()):
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute(_TAKE, [*database.arrays(sorted(rooms.items())), due_by, lease_s])
+        return [Message(*row) for row in cursor.fetchall()]
+
+
+_SENT: Final = """
+    WITH told AS (
+        SELECT id, state FROM payments_outboxmessage WHERE id = ANY(%s::bigint[]) AND state <> 'sent'
+        ORDER BY id FOR UPDATE
+    )
+    UPDATE payments_outboxmessage m
+    SET state = 'sent', sent_at = clock_timestamp(), attempts = m.attempts + 1, last_error = ''
+    FROM told WHERE m.id = told.id
+    RETURNING m.key, told.state
+"""
+_FAILED: Final = """
+    WITH told AS (
+        SELECT m.id, t.error, t.delay_s
+        FROM unnest(%s::bigint[], %s::timestamptz[], %s::text[], %s::double precision[])
+            AS t (id, leased_until, error, delay_s)
+        JOIN payments_outboxmessage m ON m.id = t.id AND m.due_at = t.leased_until AND m.state = 'ready'
+        ORDER BY m.id FOR UPDATE OF m
+    )
+    UPDATE payments_outboxmessage m
+    SET attempts = m.attempts + 1, last_error = told.error,
+        due_at = clock_timestamp() + told.delay_s * interval '1 second',
+        state = CASE WHEN m.attempts + 1 >= %s THEN 'dead' ELSE 'ready' END
+    FROM told WHERE m.id = told.id
+    RETURNING m.key, m.destination, m.topic, m.attempts, m.last_error, m.state = 'dead'
+"""
+
+
+def record(sent: Sequence[Message], failed: Sequence[Failure], *, tries_max: int) -> Recorded:
+    """Record how tries ended. A message whose tries_max-th one failed is dead, and a finding says so."""
+    with transaction.atomic():
+        newly_sent = _record_sent(sent) if sent else 0
+        outcomes = _record_failed(failed, tries_max) if failed else []
+    dead = sum(outcomes)
+    return Recorded(newly_sent, len(outcomes) - dead, dead)
+
+
+def _record_sent(sent: Sequence[Message]) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(_SENT, [database.array(message.id for message in sent)])
+        rows = cursor.fetchall()
+    # Given up by another relay meanwhile, whose try failed: it did arrive.
+    findings.close_healed([(DEAD, key) for key, state in rows if state == models.OutboxMessage.State.DEAD])
+    return len(rows)
+
+
+def _record_failed(failed: Sequence[Failure], tries_max: int) -> list[bool]:
+    rows = [(one.message.id, one.message.leased_until, one.error, one.delay_s) for one in failed]
+    with connection.cursor() as cursor:
+        cursor.execute(_FAILED, [*database.arrays(rows), tries_max])
+        told = cursor.fetchall()
+    findings.open_findings(
+        [
+            Found(DEAD, key, {"destination": name, "topic": topic, "attempts": attempts, "error": error})
+            for key, name, topic, attempts, error, is_dead in told
+            if is_dead
+        ]
+    )
+    return [row[-1] for row in told]
+
+
+# What staff do and see ------------------------------------------------------------------------------------------------
+
+
+def requeue(message_ids: Collection[int], *, actor: str, reason: str) -> int:
+    """Give dead messages all their tries again, due now; close their findings; return how many were dead.
+
+    Raises ValueError without a reason.
+    """
+    dead = models.OutboxMessage.objects.filter(id__in=message_ids, state=models.OutboxMessage.State.DEAD)
+    with transaction.atomic():
+        keys = list(dead.order_by("id").select_for_update().values_list("key", flat=True))
+        models.OutboxMessage.objects.filter(key__in=keys).update(
+            state=models.OutboxMessage.State.READY, attempts=0, due_at=database_now()
+        )
+        findings.close_healed([(DEAD, key) for key in keys])
+        for key in keys:
+            staff.record(actor=actor, action="requeue", subject=key, reason=reason)
+    return len(keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What is owed to one destination: messages not sent yet, since when the oldest waits, and the dead ones."""
+
+    destination: str
+    waiting: int
+    dead: int
+    oldest_at: datetime | None
+
+
+def backlogs() -> list[Backlog]:
+    """Return what is owed, by destination, also to those that are no longer configured."""
+    ready, dead = Q(state=models.OutboxMessage.State.READY), Q(state=models.OutboxMessage.State.DEAD)
+    rows = (
+        models.OutboxMessage.objects.exclude(state=models.OutboxMessage.State.SENT)
+        .values("destination")
+        .annotate(waiting=Count("id", ready), dead=Count("id", dead), oldest_at=Min("created_at", filter=ready))
+        .order_by("destination")
+    )
+    return [Backlog(row["destination"], row["waiting"], row["dead"], row["oldest_at"]) for row in rows]
+
+
+def count_due(names: Collection[str], *, due_by: datetime) -> int:
+    """Return how many messages for these destinations were due by then and nobody has taken."""
+    waiting = models.OutboxMessage.objects.filter(destination__in=names, due_at__lte=due_by)
+    return waiting.filter(state=models.OutboxMessage.State.READY).count()
+
+
+def database_now() -> datetime:
+    """Return the database's clock, the only one that due_at is compared with."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        moment: datetime = cursor.fetchone()[0]
+    return moment

@@ -183,7 +183,7 @@ def lock(told: Sequence[Told], *, registered: Collection[Ref] = (), payments: Co
     registered: merchant references whose payments are locked too, though no fact tells of them; payments: further ones.
     Needs a transaction.
     """
-    _lock_subjects(told, registered)
+    lock_subjects(told, registered)
     states = _new_states(told)
     refs = sorted(states.keys() | _payments_of(registered) | set(payments))
     inserted = _insert([states[ref] for ref in refs if ref in states])
@@ -207,7 +207,8 @@ def payment_of(one: Told) -> Ref | None:
     return None if one.fact.payment is None else (one.books_id, one.fact.payment)
 
 
-def _lock_subjects(told: Sequence[Told], registered: Collection[Ref]) -> None:
+def lock_subjects(told: Sequence[Told], registered: Collection[Ref] = ()) -> None:
+    """Lock every merchant reference and payout that the facts name. Locking again what is locked waits for nobody."""
     subjects = {f"reference:{books_id}:{reference}" for books_id, reference in registered}
     for one in told:
         if one.fact.reference is not None:
@@ -232,6 +233,22 @@ def _new_states(told: Iterable[Told]) -> dict[Ref, State]:
             states[ref] = state
         state.tell_reference(one.fact)
     return states
+
+
+def captured_payments(references: Collection[Ref]) -> dict[Ref, set[str]]:
+    """Return {(books id, merchant reference): references of its payments that have captured money now}."""
+    payments: dict[Ref, set[str]] = {}
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT p.endpoint_id, p.merchant_reference, p.reference FROM payments_payment p"
+            " JOIN unnest(%s::bigint[], %s::text[]) AS k (books_id, reference)"
+            " ON p.endpoint_id = k.books_id AND p.merchant_reference = k.reference"
+            " WHERE p.captured > 0",
+            database.arrays(references),
+        )
+        for books_id, merchant_reference, reference in cursor.fetchall():
+            payments.setdefault((books_id, merchant_reference), set()).add(reference)
+    return payments
 
 
 def _payments_of(references: Collection[Ref]) -> set[Ref]:
