@@ -286,7 +286,10 @@ def settle_payees(states: Iterable[State], accounts: dict[AccountKey, Account], 
 
 def _allocation_key(state: State, currency: str) -> str:
     # A payee chosen moves everything at once. A payee's account opened later moves what it waited for, per currency.
-    key = f"{state.books}:{facts.escape(state.reference)}:allocated:{state.payee_rank}"
+    payment = f"{state.books}:{facts.escape(state.reference)}"
+    if state.staff_action_id is not None:
+        return f"{payment}:staff:{state.staff_action_id}"
+    key = f"{payment}:allocated:{state.payee_rank}"
     return key if state.payee_changed else f"{key}:{currency}"
 
 
@@ -299,7 +302,7 @@ def _allocation(state: State, currency: str, amount: int, *, now: datetime) -> P
         amount=amount,
         currency=currency,
         occurred_at=now,
-        source="system",
+        source="system" if state.staff_action_id is None else "staff",
         state=state,
         account_hint=state.payee,
     )

@@ -41,6 +41,7 @@ from payments import (
     payment_states,
     registrations,
     replies,
+    staff,
 )
 from payments.facts import Fact, Told
 from payments.findings import Found
@@ -79,6 +80,14 @@ class Job:
     def event_id(self) -> str:
         """Which event the delivery is known by in logs: its only one, or the first."""
         return self.candidates[0].notice.event_id
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A payee chosen by staff, and the action that records who and why."""
+
+    account: str
+    staff_action_id: int
 
 
 Known = Mapping[claims.Key, claims.Decision]
@@ -344,11 +353,13 @@ def book(
     event_ids: Mapping[int, str] | None = None,
     registering: Mapping[Ref, Registered] | None = None,
     reassessing: Collection[Ref] = (),
+    assigning: Assignment | None = None,
 ) -> booking.Booking:
     """Book facts: payments, transfers, findings, messages, balances, in the one order of locks. Needs a transaction.
 
     registering   {(books id, merchant reference): what the application expects of it}, new or known
     reassessing   (books id, reference) of payments to be looked at again though nothing is told of them
+    assigning     the payee that staff chose for the reassessed ones
     """
     if not (told or found or registering or reassessing):
         return booking.Booking(told)
@@ -361,6 +372,8 @@ def book(
     for state in states.values():
         registered = expected.get(state.merchant_ref)
         state.choose_payee(registered.account if registered else None)
+        if assigning is not None:
+            state.assign(assigning.account, staff_action_id=assigning.staff_action_id)
     accounts = ledger.read_accounts(booking.accounts_needed(states.values(), booked.transfers))
     booked.transfers += ledger.record(booking.settle_payees(states.values(), accounts, now=datetime.now(UTC)))
     booking.set_legs(booked.transfers, accounts)
@@ -388,6 +401,21 @@ def register(endpoint: conf.Endpoint, reference: str, wanted: Registered) -> boo
     ref = (endpoint.books.id, reference)
     with database.connected(), transaction.atomic(durable=True):
         return book([], registering={ref: wanted})
+
+
+def allocate(payments: Collection[Ref], *, account: str, actor: str, reason: str) -> None:
+    """Make an account the payee of payments, as staff decided, and move their money there. Recorded as a StaffAction.
+
+    Raises LookupError when no payee has such an account, ValueError without a reason.
+    """
+    with database.connected(), transaction.atomic(durable=True):
+        if not ledger.is_payee(account):
+            raise LookupError(account)
+        subject = ", ".join(f"{books_id}:{reference}" for books_id, reference in sorted(payments))
+        action_id = staff.record(
+            actor=actor, action="allocate", subject=subject, reason=reason, detail={"account": account}
+        )
+        book([], reassessing=payments, assigning=Assignment(account, action_id))
 
 
 def open_accounts(wanted: Sequence[tuple[str, str, str]]) -> int:

@@ -255,6 +255,11 @@ def require_kinds(wanted: Iterable[tuple[str, str, str]]) -> None:
             raise AccountDiffers(account.code, account.currency, account.kind)
 
 
+def is_payee(code: str) -> bool:
+    """Say whether a payee has an account of this code, in any currency."""
+    return models.Account.objects.filter(code=code, kind="liability", endpoint__isnull=True).exists()
+
+
 _NETS: Final = """
     SELECT t.payment_id, a.code, a.currency, sum(CASE e.direction WHEN 'credit' THEN e.amount ELSE -e.amount END)
     FROM payments_transfer t

@@ -32,6 +32,7 @@ _RANKS: Final = {
     FactKind.PAYMENT_CAPTURED: 5,
     FactKind.PAYMENT_CAPTURED_TOTAL: 5,
 }
+STAFF_RANK: Final = 4  # a payee whom staff chose; 3 registration, 2 capture, 1 other fact, 0 the endpoint's default
 _CAPTURES: Final = frozenset({FactKind.PAYMENT_CAPTURED, FactKind.PAYMENT_CAPTURED_TOTAL})
 
 # transfer kind -> the total it changes, and in which sense. A reversal changes its original's, the other way.
@@ -80,6 +81,7 @@ class State:
     had_money: bool = False
     payee_changed: bool = False
     fees_switched: bool = False
+    staff_action_id: int | None = None
     changes: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(("captured", "refunded", "disputed", "fees"), 0)
     )
@@ -146,6 +148,11 @@ class State:
                     self.payee_changed = self.payee_changed or account != self.payee
                     self.payee, self.payee_rank = account, rank
                 return
+
+    def assign(self, account: str, *, staff_action_id: int) -> None:
+        """Set the payee as staff decided; that beats every rank."""
+        self.payee_changed = self.payee_changed or account != self.payee
+        self.payee, self.payee_rank, self.staff_action_id = account, STAFF_RANK, staff_action_id
 
     def change_total(self, kind: str, *, amount: int, currency: str, is_reversal: bool = False) -> None:
         """Note what a new transfer adds to the totals; money in another currency stays out of them."""

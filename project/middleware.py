@@ -3,13 +3,14 @@
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.middleware.locale import LocaleMiddleware
+from django.utils import translation
 
 
 class StaffLocaleMiddleware(LocaleMiddleware):
     """Chooses the reader's language for the admin only.
 
-    Elsewhere it would add a Content-Language header that follows the caller's Accept-Language, and a
-    re-delivery must get the headers that the first delivery got.
+    Elsewhere it would add a Content-Language header that follows the caller's Accept-Language, and a re-delivery
+    must get the headers that the first delivery got.
     """
 
     def process_request(self, request: HttpRequest) -> None:
@@ -19,4 +20,6 @@ class StaffLocaleMiddleware(LocaleMiddleware):
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         if not request.path_info.startswith("/admin/"):
             return response
-        return super().process_response(request, response)
+        response = super().process_response(request, response)
+        translation.deactivate()  # or the thread's next delivery would be answered in this reader's language
+        return response

@@ -32,6 +32,7 @@ class Claim(models.Model):
     claimed_at = models.DateTimeField(db_default=Now())
 
     class Meta:
+        permissions = [("retry_claim", "Can tell kept events again")]
         constraints = [
             models.UniqueConstraint(fields=["endpoint", "event_id"], name="payments_claim_once"),
             models.CheckConstraint(
@@ -81,6 +82,7 @@ class Event(models.Model):
     received_at = models.DateTimeField()
 
     class Meta:
+        permissions = [("reveal_event", "Can see personal data in bodies, and download them")]
         constraints = [
             models.UniqueConstraint(fields=["claim", "content"], name="payments_event_content_once"),
             models.UniqueConstraint(
@@ -116,6 +118,8 @@ class Attempt(models.Model):
         indexes = [
             models.Index(fields=["endpoint", "event_id", "id"], name="payments_attempt_by_event"),
             models.Index(fields=["received_at", "id"], name="payments_attempt_by_time"),
+            # What staff look for is rare, and so costs the common delivery nothing.
+            models.Index(fields=["id"], condition=models.Q(status__gte=400), name="payments_attempt_failed"),
         ]
 
     def __str__(self) -> str:

@@ -34,6 +34,7 @@ class OutboxMessage(models.Model):
     sent_at = models.DateTimeField(null=True)
 
     class Meta:
+        permissions = [("requeue_outboxmessage", "Can give dead messages their tries again")]
         constraints = [
             models.UniqueConstraint(fields=["key"], name="payments_outboxmessage_once"),
             models.CheckConstraint(
@@ -67,9 +68,11 @@ class Finding(models.Model):
     close_reason = models.TextField(blank=True, db_default="")
 
     class Meta:
+        permissions = [("close_finding", "Can close findings")]
         constraints = [models.UniqueConstraint(fields=["kind", "subject"], name="payments_finding_once")]
         indexes = [
-            models.Index(fields=["opened_at", "id"], condition=Q(closed_at__isnull=True), name="payments_finding_open")
+            models.Index(fields=["opened_at", "id"], condition=Q(closed_at__isnull=True), name="payments_finding_open"),
+            models.Index(fields=["subject"], name="payments_finding_by_subject"),
         ]
 
     def __str__(self) -> str:
@@ -87,7 +90,10 @@ class StaffAction(models.Model):
     done_at = models.DateTimeField(db_default=Now())
 
     class Meta:
-        indexes = [models.Index(fields=["done_at", "id"], name="payments_staffaction_by_time")]
+        indexes = [
+            models.Index(fields=["done_at", "id"], name="payments_staffaction_by_time"),
+            models.Index(fields=["subject", "id"], name="payments_staffaction_subject"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.actor} {self.action} {self.subject}"

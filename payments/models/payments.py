@@ -76,6 +76,7 @@ class Payment(models.Model):
     first_seen_at = models.DateTimeField(db_default=Now())
 
     class Meta:
+        permissions = [("allocate_payment", "Can allocate payments that wait for an owner")]
         constraints = [
             models.UniqueConstraint(fields=["endpoint", "reference"], name="payments_payment_once"),
             models.CheckConstraint(condition=Q(rank__gte=0, rank__lte=5), name="payments_payment_rank"),

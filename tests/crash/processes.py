@@ -35,11 +35,13 @@ def is_gone(pid: int) -> bool:
     return not said.strip() or said.strip().startswith("Z")
 
 
-def wait_until(what: str, condition: Callable[[], Value], *, within_s: float) -> Value:
+def wait_until(
+    what: str, condition: Callable[[], Value], *, within_s: float, explain: Callable[[], str] = str
+) -> Value:
     """Return what the condition returns as soon as that is true; fail, saying what was waited for, when it takes longer."""
     deadline = time.monotonic() + within_s
     while not (value := condition()):
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {within_s} s: {what}")
+            raise AssertionError(f"not within {within_s} s: {what}. {explain()}")
         time.sleep(POLL_S)
     return value

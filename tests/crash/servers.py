@@ -185,9 +185,10 @@ class App:
             )
         self._started.append(self.gunicorn.pid)
         processes.wait_until(
-            f"{path} answers 200; the log ends {self.read_log()[-2000:]}",
-            lambda: self.get(path)[0] == 200 or self.gunicorn is None or self.gunicorn.poll() is not None,
+            f"{path} answers 200",
+            lambda: self.get(path)[0] == 200 or not self.is_running,
             within_s=START_S_MAX,
+            explain=lambda: f"{self.get(path)}; the log ends {self.read_log()[-2000:]}",
         )
         assert self.gunicorn.poll() is None, self.read_log()[-2000:]
 

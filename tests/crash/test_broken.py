@@ -96,7 +96,8 @@ def test_incremental_verification_misses_nothing_that_commits_late(app: App, pos
     """A transaction began before a verification and ends after it. The next one sees what it wrote, and that it is wrong."""
     app.serve()
     sender = Gateway(app)
-    with postgres.connect() as late:
+    late = postgres.connect()
+    try:
         with late.transaction():
             # A transfer without entries: the guard looks at entries, so only a verification finds it.
             late.execute(
@@ -111,14 +112,14 @@ def test_incremental_verification_misses_nothing_that_commits_late(app: App, pos
             sender.deliver_at_once(gateway.captures(3))
             second = app.manage_json("recover", expect=0)
         third = app.manage_json("recover", expect=1)
+    finally:
+        late.close()
+        with guards_off(postgres, "payments_transfer") as connection:
+            connection.execute("DELETE FROM payments_transfer WHERE key = 'demo:late:paid'")
+    repaired = app.manage_json("recover", expect=0)
 
-    with guards_off(postgres, "payments_transfer") as connection:
-        connection.execute("DELETE FROM payments_transfer WHERE key = 'demo:late:paid'")
-    assert not first["full"]
-    assert not second["full"]
-    assert not third["full"]
+    assert [report["full"] for report in (first, second, third)] == [False] * 3
     assert [(one["kind"], one["subject"]) for one in third["findings"]] == [
         ("transfer_incomplete", "demo:late:paid")
     ]
-    repaired = app.manage_json("recover", expect=0)
     assert repaired["full"], "what was broken must be looked at again, whenever it was written"

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 from django.db import connection, transaction
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from payments import conf, intake, models
@@ -385,7 +385,10 @@ def book_total(said: Said) -> None:
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=60,
+    deadline=None,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),  # explaining is slow with a database
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data(), steps=histories())
 def test_any_order_ends_in_what_the_rules_say(small_demo: None, data: st.DataObject, steps: list[Step]) -> None:
