@@ -30,12 +30,7 @@ help:
 run:
 	$(INSTALL) .venv/runtime
 	@test -e .env || (umask 077 && cp .env.example .env)
-	@$(PY) -m project.embedded start
-	@$(PY) manage.py migrate --verbosity 0
-	@# 1: an invariant is broken. The service starts, deliveries are answered 503, staff can look.
-	@$(PY) manage.py recover || [ $$? -eq 1 ]
-	@$(PY) manage.py seed_demo
-	@exec $(PY) -m gunicorn
+	@exec $(PY) -m project.start
 
 test:
 	$(INSTALL) .venv/tests

@@ -100,9 +100,14 @@ def when_ready(server: Any) -> None:
 
 
 def post_worker_init(worker: Any) -> None:
-    """Let the last of the first workers say when the service is ready."""
-    if worker.age >= workers and not _announced[0]:
-        threading.Thread(target=_announce, args=(worker.cfg.address[0],), daemon=True).start()
+    """Switch off what only costs, and let the last of the first workers say when the service is ready."""
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+    # With DEBUG=1, Django formats the text of every statement and keeps it, bodies and all.
+    BaseDatabaseWrapper.queries_logged = False  # type: ignore[assignment, method-assign]
+    address = worker.cfg.address[0]
+    if isinstance(address, tuple) and worker.age >= workers and not _announced[0]:
+        threading.Thread(target=_announce, args=(address,), daemon=True).start()
 
 
 def child_exit(server: Any, worker: Any) -> None:
@@ -136,11 +141,7 @@ def _announce(address: tuple[str, int]) -> None:
             return
         time.sleep(0.1)
     _announced[0] = 1
-    login = (
-        f"log in at /admin/ as admin, password {settings.ADMIN_PASSWORD}"
-        if settings.DEBUG
-        else "staff at /admin/"
-    )
+    login = f"log in at /admin/ as admin, password {settings.ADMIN_PASSWORD}" if settings.DEBUG else "staff at /admin/"
     sys.stdout.write(f"ready http://{address[0]}:{address[1]} {login}\n")
     sys.stdout.flush()
 
@@ -148,9 +149,7 @@ def _announce(address: tuple[str, int]) -> None:
 def _ask(address: tuple[str, int]) -> str:
     connection = http.client.HTTPConnection(address[0], address[1], timeout=5)
     try:
-        connection.request(
-            "GET", "/readyz", headers={"Host": settings.ALLOWED_HOSTS[0].lstrip(".*") or "localhost"}
-        )
+        connection.request("GET", "/readyz", headers={"Host": settings.ALLOWED_HOSTS[0].lstrip(".*") or "localhost"})
         answer = connection.getresponse()
     except OSError as failure:
         return type(failure).__name__

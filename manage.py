@@ -4,11 +4,10 @@
 import os
 import sys
 
-from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import execute_from_command_line
-from django.db import connections
-from django.db.backends.postgresql.base import DatabaseWrapper
+
+from project import pools
 
 
 def main() -> None:
@@ -22,17 +21,7 @@ def main() -> None:
         sys.stderr.write(f"{failure}\n")
         sys.exit(2)
     finally:
-        _close_pools()
-
-
-def _close_pools() -> None:
-    """Close the pools while their threads can still end: Python 3.13 waits 20 s for them at its end."""
-    if not settings.configured:
-        return
-    for connection in connections.all(initialized_only=True):
-        connection.close()
-        if isinstance(connection, DatabaseWrapper):
-            connection.close_pool()
+        pools.close()
 
 
 if __name__ == "__main__":

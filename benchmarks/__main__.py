@@ -88,10 +88,14 @@ def _measure(
             measures.pop(name, None)
             unavailable[name] = str(error)
     for number in range(1, count + 1):
-        for name, measure in measures.items():
+        for name in list(measures):
             machine.progress(f"{name}: round {number} of {count}")
             machine.settle_disk()
-            rounds[name].append(measure(seconds))
+            try:
+                rounds[name].append(measures[name](seconds))
+            except CouldNotRun as error:
+                del measures[name]
+                unavailable[name] = str(error)
     machine.progress("")
     return rounds, unavailable
 
@@ -109,7 +113,8 @@ def _verify(bench: rows.Bench) -> str:
 
 
 def _table(names: list[str], rounds: dict[str, list[Measured]], unavailable: dict[str, str]) -> list[dict[str, Any]]:
-    medians = {name: statistics.median(each.rate for each in rounds[name]) for name in names if rounds[name]}
+    measured = [name for name in names if name not in unavailable]
+    medians = {name: statistics.median(each.rate for each in rounds[name]) for name in measured}
     first = next(iter(medians.values()), 0.0)
     table: list[dict[str, Any]] = []
     for name in names:

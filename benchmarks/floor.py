@@ -6,24 +6,14 @@ Nothing that answers a delivery truthfully can be faster in this process.
 from datetime import UTC, datetime
 from typing import Final
 
-from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 
-from payments import conf, gateways, replies, views
+from payments import conf, models, replies, views
 from payments.gateways import base
 
-ENDPOINT: Final = conf.Endpoint(
-    id=1,
-    slug="demo",
-    books=conf.Books(1, "demo"),
-    gateway=gateways.REGISTRY["standard_webhooks"],
-    config=base.EndpointConfig(slug="demo"),
-    default_payee=None,
-    refuses_conflicts=True,
-    secrets=settings.PAYMENTS_SECRETS["DEMO"],
-)
+ENDPOINT: Final = conf._endpoint(models.Endpoint(id=1, slug="demo", gateway="standard_webhooks"))
 
 
 @csrf_exempt

@@ -87,12 +87,15 @@ class Server:
     """A gunicorn of this benchmark."""
 
     port: int
-    pid: int
+    log: Path
 
     def target(self, path: str) -> wire.Target:
         host = f"127.0.0.1:{self.port}"
         head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
         return wire.Target("127.0.0.1", self.port, False, head)
+
+    def log_end(self) -> str:
+        return f"its log ends: {self.log.read_text(errors='replace')[-2000:].strip()}"
 
 
 @contextmanager
@@ -118,7 +121,7 @@ def served(
         )
     try:
         _wait_until_ready(process, port, log)
-        yield Server(port, process.pid)
+        yield Server(port, log)
     finally:
         process.send_signal(signal.SIGTERM)
         try:
@@ -142,7 +145,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) ->
                     return
         except OSError:
             time.sleep(0.1)
-    raise CouldNotRun(f"a server did not get ready: {log.read_text(errors='replace')[-2000:]}")
+    raise CouldNotRun(f"a server did not get ready; {Server(port, log).log_end()}")
 
 
 def run(*command: str, environment: Mapping[str, str]) -> str:
@@ -187,8 +190,14 @@ def load(
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     last_line = done.stdout.strip().rpartition("\n")[2]
     if done.returncode or not last_line.startswith("{"):
-        raise CouldNotRun(f"wrk: {done.stdout[-500:]}{done.stderr[-500:]}")
-    return Measured(**json.loads(last_line))
+        raise CouldNotRun(f"{done.stdout[-500:]}{done.stderr[-500:]}\n{server.log_end()}")
+    return _whole(Measured(**json.loads(last_line)), server)
+
+
+def _whole(measured: Measured, server: Server) -> Measured:
+    if measured.rate == 0:
+        raise CouldNotRun(f"nothing was answered with 2xx; {server.log_end()}")
+    return measured
 
 
 async def _load(
@@ -219,13 +228,14 @@ async def _load(
             group.create_task(work())
     elapsed = time.perf_counter() - began_at
     ordered = sorted(latencies_ms)
-    return Measured(
+    measured = Measured(
         rate=(len(ordered) - failed) / elapsed,
         requests=len(ordered),
         failed=failed,
         p50_ms=ordered[len(ordered) // 2],
         p99_ms=ordered[len(ordered) * 99 // 100],
     )
+    return _whole(measured, server)
 
 
 def progress(line: str) -> None:

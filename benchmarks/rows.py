@@ -129,12 +129,13 @@ def orm(bench: Bench) -> Measure:
 
 def pgbench_(bench: Bench) -> Measure:
     """The product's statements, in batches as it made them, from pgbench: no Python."""
-    # How large its batches were under this load, which the row before has shown.
+    bench.product()
     with machine.connect("sekali_bench_product") as connection:
-        row = connection.execute(
-            "SELECT count(*)::float / count(DISTINCT claimed_xid::text) FROM payments_claim"
-        ).fetchone()
-    batch = max(1, round(row[0])) if row else 1
+        # Under this load, as the rows before have shown.
+        [(batch,)] = connection.execute(
+            "SELECT count(*)::float / NULLIF(count(DISTINCT claimed_xid::text), 0) FROM payments_claim"
+        ).fetchall()
+    batch = round(batch or 16)
     return pgbench.prepare(bench.folder, bench.environment(bench.database("pgbench")), batch=batch)
 
 

@@ -1,4 +1,4 @@
-"""Connecting only to addresses that anybody may call: what a name resolves to is checked, and that very address is used.
+"""Connecting only to addresses that anybody may call: what a name resolves to is checked, and that very address used.
 
 A destination's URL is somebody's word. It must not make us call what only we can reach: this machine, the private
 network, a cloud's metadata. Checking a name before connecting would not do, because a second look-up may answer

@@ -1,6 +1,7 @@
 """The Django application."""
 
 from django.apps import AppConfig
+from django.utils.module_loading import autodiscover_modules
 
 
 class PaymentsConfig(AppConfig):
@@ -8,5 +9,7 @@ class PaymentsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Register the system checks."""
+        """Register the system checks, and the handlers of installed applications."""
         from payments import checks  # noqa: F401
+
+        autodiscover_modules("handlers")

@@ -329,7 +329,7 @@ def _payee_account(state: State, currency: str | None, accounts: Mapping[Account
 
 
 def set_legs(booked: Sequence[Posting], accounts: Mapping[AccountKey, Account]) -> None:
-    """Give every new transfer its two legs; the payee's goes to the payment's payee of now."""
+    """Give every new transfer its legs, a conversion four; the payee's goes to the payment's payee of now."""
     for posting in booked:
         if posting.legs is not None:
             continue
@@ -340,6 +340,14 @@ def set_legs(booked: Sequence[Posting], accounts: Mapping[AccountKey, Account]) 
             (_account(posting, debit, accounts), "debit", posting.amount),
             (_account(posting, credit, accounts), "credit", posting.amount),
         ]
+        if posting.into is not None:
+            posting.legs += _conversion_legs(posting, posting.into)
+
+
+def _conversion_legs(posting: Posting, into: tuple[int, str]) -> list[Leg]:
+    amount, currency = into
+    receivable, fx = (postings.own_code(role, posting.books) for role in (postings.Role.RECEIVABLE, postings.Role.FX))
+    return [((receivable, currency), "debit", amount), ((fx, currency), "credit", amount)]
 
 
 def _table_kind(posting: Posting) -> str:
@@ -368,7 +376,12 @@ def _posting(one: Told, states: Mapping[Ref, State], *, state: State | None = No
         claim_id=one.claim_id,
         state=state or _state(one, states),
         account_hint=one.fact.account,
+        into=_into(one.fact),
     )
+
+
+def _into(fact: facts.Fact) -> tuple[int, str] | None:
+    return None if fact.into_minor is None or fact.into_currency is None else (fact.into_minor, fact.into_currency)
 
 
 def _state(one: Told, states: Mapping[Ref, State]) -> State | None:

@@ -4,25 +4,42 @@ A thread holds a connection only inside `connected()`, and only while it holds a
 timeouts can't help against a server that answers nothing at all, so every wait for it also ends at the client's
 deadline. Importing this opens nothing: connections must not exist before the web server forks.
 
+# Note [Unknown commits]
+A transaction is tried again only while no COMMIT was sent. If the connection is lost at COMMIT, nobody knows whether it
+happened: give up, and let whoever asks again learn the truth from what is stored.
+
 After a crash: the server ends our sessions by itself (client_connection_check_interval, idle_in_transaction…).
 """
 
+import logging
+import random
 import threading
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import psycopg
-from django.db import connection
+from django.db import DatabaseError, InterfaceError, connection, transaction
+
+logger = logging.getLogger(__name__)
 
 
 class DeadlinePassed(psycopg.OperationalError):
     """The database did not answer before the deadline. Whether the statement had an effect is not known."""
 
 
+TRIES_MAX: Final = 4  # of one transaction, when it lost a deadlock or its connection before COMMIT
+TRY_AGAIN: Final = ("40001", "40P01")  # serialization failure, deadlock
+
+Result = TypeVar("Result")
+
 _local = threading.local()  # deadline: monotonic seconds, for this thread's waits
+
+
+class TransactionFailed(Exception):
+    """The transaction is not committed, or nobody knows, and it is useless or unsafe to try again."""
 
 
 class BoundedConnection(psycopg.Connection[Any]):
@@ -118,3 +135,27 @@ def sqlstate(error: BaseException) -> str | None:
     cause = error.__cause__ if error.__cause__ is not None else error
     state: str | None = getattr(cause, "sqlstate", None)
     return state
+
+
+def in_transaction(work: Callable[[], Result], deadline: float) -> Result:
+    """Run the work in one transaction, again where that is safe; return its result after COMMIT.
+
+    Raises TransactionFailed where it is useless or unsafe to go on, or what made the transaction fail.
+    """
+    for attempt in range(1, TRIES_MAX + 1):
+        is_committing = False
+        try:
+            with transaction.atomic(durable=True):
+                result = work()
+                is_committing = True  # Note [Unknown commits]
+            return result
+        except (DatabaseError, InterfaceError) as error:
+            is_lost = drop_if_lost()
+            is_again = is_lost or sqlstate(error) in TRY_AGAIN
+            if is_lost and (is_committing or time.monotonic() > deadline):
+                raise TransactionFailed from error
+            if not is_again or is_committing or attempt == TRIES_MAX:
+                raise
+            logger.info("transaction_retried", extra={"attempt": attempt, "error": repr(error)})
+            time.sleep(random.uniform(0, 0.01 * attempt))
+    raise AssertionError("Bug: the last try neither returned nor raised")

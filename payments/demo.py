@@ -9,7 +9,7 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db import transaction
 
-from payments import intake, models
+from payments import models, payees
 
 # slug -> gateway. Each real gateway's payments are merchant-1's unless something names another payee.
 ENDPOINTS: Final = {
@@ -37,7 +37,7 @@ def seed() -> dict[str, int]:
         ]
     wanted = [(f"merchant-{n}", "IDR") for n in range(1, MERCHANTS + 1)]
     wanted += [(f"merchant-{n}", c) for n in range(1, MERCHANTS_WITH_ALL_CURRENCIES + 1) for c in OTHER_CURRENCIES]
-    opened = intake.open_accounts([(code, currency, "liability") for code, currency in wanted])
+    opened = payees.open_accounts([(code, currency, "liability") for code, currency in wanted])
     _staff_user()
     return {"endpoints": sum(endpoints), "accounts": opened}
 

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from django.conf import settings
@@ -104,7 +104,9 @@ def _web_address(url: str, variable: str) -> SplitResult:
     except ValueError:
         is_usable = False
     if not (is_plain and is_usable):
-        raise Misconfigured(f"{variable} must be an http, https or mailto URL; other characters as %XX, a host as xn--…")
+        raise Misconfigured(
+            f"{variable} must be an http, https or mailto URL; other characters as %XX, a host as xn--…"
+        )
     if parts.username is not None:
         raise Misconfigured(f"{variable} must hold no user name: the signature says who we are")
     return parts
@@ -147,7 +149,7 @@ class Receiver(Destination):
         self._port = url.port or (443 if self._is_tls else 80)
         self._host_header = url.netloc
         self._target = (url.path or "/") + (f"?{url.query}" if url.query else "")
-        self._may_be_private = self._host in {host.lower() for host in settings.PAYMENTS_OUTBOX_ALLOW_HOSTS}
+        self._may_be_private = self._host in {host.lower().strip("[]") for host in settings.PAYMENTS_OUTBOX_ALLOW_HOSTS}
 
     def send(self, message: Message, *, deadline: float) -> Tried:
         body = message.body.encode()
@@ -169,7 +171,7 @@ class Receiver(Destination):
         except (OSError, http.client.HTTPException) as error:
             return Tried(f"no usable answer ({type(error).__name__})")
         finally:
-            wire.close()
+            wire.hang_up()
 
     def _connect(self, deadline: float) -> socket.socket:
         plain = addresses.connect(self._host, self._port, deadline=deadline, may_be_private=self._may_be_private)
@@ -185,7 +187,7 @@ class Receiver(Destination):
 
     def _post(self, wire: "_Wire", body: bytes, headers: dict[str, str]) -> Tried:
         connection = http.client.HTTPConnection(self._host)
-        connection.sock = wire
+        connection.sock = cast(socket.socket, wire)
         connection.request("POST", self._target, body, headers)
         answer = connection.getresponse()
         wire.hurry(LINGER_S)
@@ -238,8 +240,8 @@ def _remaining_s(deadline: float) -> float:
     return remaining_s
 
 
-class _Wire(io.RawIOBase):
-    """A socket as http.client uses one, all of whose waits end at one deadline, and that gives so many bytes only.
+class _Wire:
+    """A socket as http.client uses one, all of whose waits end at one deadline.
 
     A socket's own timeout begins anew with each byte: a receiver that drips would never end.
     """
@@ -247,7 +249,6 @@ class _Wire(io.RawIOBase):
     def __init__(self, connected: socket.socket, deadline: float) -> None:
         self._socket = connected
         self._deadline = deadline
-        self._bytes_left = RESPONSE_BYTES_MAX
 
     def hurry(self, seconds: float) -> None:
         """Let what is still to come take no longer than so many seconds."""
@@ -259,8 +260,26 @@ class _Wire(io.RawIOBase):
             self._socket.settimeout(_remaining_s(self._deadline))
             view = view[self._socket.send(view) :]
 
-    def makefile(self, mode: str) -> Any:
-        return io.BufferedReader(self)
+    def recv_into(self, buffer: memoryview) -> int:
+        self._socket.settimeout(_remaining_s(self._deadline))
+        return self._socket.recv_into(buffer)
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_Answer(self))
+
+    def close(self) -> None:
+        """Do nothing: http.client closes as soon as it has read the headers."""
+
+    def hang_up(self) -> None:
+        self._socket.close()
+
+
+class _Answer(io.RawIOBase):
+    """What comes over a wire, up to RESPONSE_BYTES_MAX."""
+
+    def __init__(self, wire: _Wire) -> None:
+        self._wire = wire
+        self._bytes_left = RESPONSE_BYTES_MAX
 
     def readable(self) -> bool:
         return True
@@ -268,14 +287,9 @@ class _Wire(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         if self._bytes_left <= 0:
             raise http.client.HTTPException("the answer is too long")
-        self._socket.settimeout(_remaining_s(self._deadline))
-        received = self._socket.recv_into(memoryview(buffer)[: self._bytes_left])
+        received = self._wire.recv_into(memoryview(buffer)[: self._bytes_left])
         self._bytes_left -= received
         return received
-
-    def close(self) -> None:
-        self._socket.close()
-        super().close()
 
 
 def _read(answer: http.client.HTTPResponse, bytes_max: int) -> bytes:

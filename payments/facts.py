@@ -103,6 +103,7 @@ class Fact:
     amount_minor, currency   minor units in ISO 4217's exponent; None where no money is named
     account      the payee as this very event names it
     reference    the merchant's own reference; reference_rank 2 where named, 1 where another id stands in for it
+    into_minor, into_currency   what a conversion made of the amount; None for everything else
     occurred_at  when it happened in the world, aware
     """
 
@@ -116,6 +117,8 @@ class Fact:
     account: str | None = None
     reference: str | None = None
     reference_rank: int = 0
+    into_minor: int | None = None
+    into_currency: str | None = None
 
 
 def escape(identifier: str) -> str:

@@ -12,9 +12,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from django.db import connection
+from django.db import connection, transaction
+from django.db.models.functions import Now
 
-from payments import database
+from payments import database, models, staff
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +61,20 @@ def close_healed(healed: Collection[tuple[str, str]]) -> None:
         return
     with connection.cursor() as cursor:
         cursor.execute(_CLOSE, database.arrays(sorted(healed)))
+
+
+def close(finding_ids: Collection[int], *, actor: str, reason: str) -> int:
+    """Close findings as staff decided, with a StaffAction for each; return how many were open.
+
+    Raises ValueError without a reason.
+    """
+    wanted = models.Finding.objects.filter(id__in=finding_ids, closed_at=None)
+    with transaction.atomic():
+        still_open = list(wanted.order_by("kind", "subject").select_for_update())
+        for finding in still_open:
+            detail = {"finding": finding.pk, "kind": finding.kind}
+            staff.record(actor=actor, action="close", subject=finding.subject, reason=reason, detail=detail)
+        models.Finding.objects.filter(id__in=[finding.pk for finding in still_open]).update(
+            closed_at=Now(), closed_by=actor, close_reason=reason.strip()
+        )
+    return len(still_open)

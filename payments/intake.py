@@ -11,19 +11,14 @@ matters is in memory; who was not answered delivers again and learns from the cl
 One bad delivery must not hurt those it shares a transaction with: when a batch fails, each member is settled alone,
 once. A member that fails alone by a bug of ours is kept as evidence; at its third failure it is quarantined, for one
 poison event would block its gateway's queue for weeks.
-
-# Note [Unknown commits]
-A transaction is tried again only while no COMMIT was sent. If the connection is lost at COMMIT, nobody knows whether it
-happened: answer 503, and let the re-delivery learn the truth from the claim.
 """
 
 import logging
-import random
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Final, TypeVar
+from typing import Final
 
 from django.db import DatabaseError, InterfaceError, OperationalError, transaction
 
@@ -36,12 +31,12 @@ from payments import (
     facts,
     failpoints,
     findings,
+    handlers,
     ledger,
     outbox,
     payment_states,
     registrations,
     replies,
-    staff,
 )
 from payments.facts import Fact, Told
 from payments.findings import Found
@@ -52,14 +47,11 @@ from payments.replies import Answer
 
 logger = logging.getLogger(__name__)
 
-TRIES_MAX: Final = 4  # of one transaction, when it lost a deadlock or its connection before COMMIT
 FAILURES_MAX: Final = 3  # of one event alone, then it is quarantined
 TRANSACTION_S: Final = 3.0  # how long one transaction may take, retries included
 ALONE_LOCK_TIMEOUT_MS: Final = 100  # for a member of a failed batch: its neighbours wait behind it
-ALLOCATE_BATCH: Final = 500  # payments per transaction when a payee's account is opened late
 
 LOCK_NOT_AVAILABLE: Final = "55P03"
-TRY_AGAIN: Final = ("40001", "40P01")  # serialization failure, deadlock
 
 
 class SettlementFailed(Exception):
@@ -91,7 +83,6 @@ class Assignment:
 
 
 Known = Mapping[claims.Key, claims.Decision]
-Result = TypeVar("Result")
 
 
 def receive(endpoint: conf.Endpoint, delivery: base.Delivery) -> Job:
@@ -129,7 +120,7 @@ def _settle_connected(jobs: Sequence[Job], deadline: float) -> list[Answer | Exc
 
 def _find(keys: Collection[claims.Key], deadline: float) -> Known:
     """Read what is known of the events. The pool may hand out connections that a restart of the server has cut."""
-    for _ in range(TRIES_MAX):
+    for _ in range(database.TRIES_MAX):
         try:
             return claims.find(keys)
         except (DatabaseError, InterfaceError):
@@ -162,7 +153,7 @@ def _worst(answers: Iterable[Answer]) -> Answer:
 def _settle_new(jobs: Sequence[Job], known: Known, deadline: float) -> list[Answer | Exception]:
     try:
         return list(_commit(jobs, known, deadline))
-    except SettlementFailed as error:
+    except database.TransactionFailed as error:
         return [SettlementFailed(repr(error)) for _ in jobs]
     except Exception as error:  # noqa: BLE001  of one member, perhaps: see Note [Neighbours]
         if len(jobs) == 1:
@@ -190,37 +181,14 @@ def _commit(jobs: Sequence[Job], known: Known, deadline: float, *, lock_timeout_
             database.set_lock_timeout(lock_timeout_ms)
         return _settle_in_transaction(jobs, known)
 
-    return in_transaction(settle_all, deadline)
-
-
-def in_transaction(work: Callable[[], Result], deadline: float) -> Result:
-    """Run the work in one transaction, again where that is safe; return its result after COMMIT.
-
-    Raises SettlementFailed where it is useless or unsafe to go on, or what made the transaction fail.
-    """
-    for attempt in range(1, TRIES_MAX + 1):
-        is_committing = False
-        try:
-            with transaction.atomic(durable=True):
-                result = work()
-                is_committing = True  # Note [Unknown commits]
-            failpoints.hit("after_commit")
-            return result
-        except (DatabaseError, InterfaceError) as error:
-            is_lost = database.drop_if_lost()
-            is_again = is_lost or database.sqlstate(error) in TRY_AGAIN
-            if is_lost and (is_committing or time.monotonic() > deadline):
-                raise SettlementFailed from error
-            if not is_again or is_committing or attempt == TRIES_MAX:
-                raise
-            logger.info("transaction_retried", extra={"attempt": attempt, "error": repr(error)})
-            time.sleep(random.uniform(0, 0.01 * attempt))
-    raise AssertionError("Bug: the last try neither returned nor raised")
+    answers = database.in_transaction(settle_all, deadline)
+    failpoints.hit("after_commit")
+    return answers
 
 
 def _failed_alone(job: Job, known: Known, error: Exception, deadline: float) -> Answer | Exception:
     """Answer for a delivery that failed without neighbours: try later, or, at a bug's third time, quarantined."""
-    if isinstance(error, SettlementFailed | OperationalError | InterfaceError):
+    if isinstance(error, database.TransactionFailed | OperationalError | InterfaceError):
         return SettlementFailed(repr(error))
     logger.error("settlement_failed", exc_info=error, extra={"endpoint": job.endpoint.slug})
     why = f"settling failed: {type(error).__name__}"
@@ -389,51 +357,6 @@ def book(
     ledger.see_again(booked.sightings)
     outbox.enqueue_transfers(booked.transfers, event_ids=event_ids or {})
     failpoints.hit("after_outbox")
+    handlers.run(booked.transfers, event_ids=event_ids or {})
     ledger.enter(booked.transfers, accounts)  # accounts come last: see ledger.py
     return booked
-
-
-def register(endpoint: conf.Endpoint, reference: str, wanted: Registered) -> booking.Booking:
-    """Say whose payment a merchant's reference is and what it should be, before or after its facts come.
-
-    What was booked for it moves to its payee at once. Raises registrations.RegistrationDiffers.
-    """
-    ref = (endpoint.books.id, reference)
-    with database.connected(), transaction.atomic(durable=True):
-        return book([], registering={ref: wanted})
-
-
-def allocate(payments: Collection[Ref], *, account: str, actor: str, reason: str) -> None:
-    """Make an account the payee of payments, as staff decided, and move their money there. Recorded as a StaffAction.
-
-    Raises LookupError when no payee has such an account, ValueError without a reason.
-    """
-    with database.connected(), transaction.atomic(durable=True):
-        if not ledger.is_payee(account):
-            raise LookupError(account)
-        subject = ", ".join(f"{books_id}:{reference}" for books_id, reference in sorted(payments))
-        action_id = staff.record(
-            actor=actor, action="allocate", subject=subject, reason=reason, detail={"account": account}
-        )
-        book([], reassessing=payments, assigning=Assignment(account, action_id))
-
-
-def open_accounts(wanted: Sequence[tuple[str, str, str]]) -> int:
-    """Open the accounts (code, currency, kind) that aren't open yet; return how many were.
-
-    Payments whose money waited in suspense for such an account get it now. Raises ledger.AccountDiffers for a code
-    that is reserved, or open as another kind.
-    """
-    with database.connected():
-        with transaction.atomic(durable=True):
-            opened = ledger.open_accounts([(code, currency, kind, None) for code, currency, kind in wanted])
-            ledger.require_kinds(wanted)
-        for code, currency in sorted(opened):
-            _allocate_waiting(code, currency)
-    return len(opened)
-
-
-def _allocate_waiting(code: str, currency: str) -> None:
-    while refs := payment_states.waiting_for(code, currency, limit=ALLOCATE_BATCH):
-        with transaction.atomic(durable=True):
-            book([], reassessing=refs)

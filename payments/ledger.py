@@ -42,6 +42,7 @@ class Posting:
     claim_id: int | None = None
     state: State | None = None
     account_hint: str | None = None
+    into: tuple[int, str] | None = None  # what a conversion made of the amount
     reverses: "Original | None" = None
     legs: list[Leg] | None = None
     id: int | None = None

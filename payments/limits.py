@@ -261,6 +261,8 @@ TABLE: dict[str, tuple[int | str, float, int]] = {
     "staff": ("PAYMENTS_STAFF_PERMITS", 2.0, 8),
     # One writer of the attempt log in a process; nobody ever waits for it.
     "attempts": (1, 0.0, 0),
+    # Tries to send an outbox message; relay.py shares them out among the destinations, so nobody waits.
+    "relay": (64, 0.0, 0),
     # /readyz asks the database one at a time; a few balancers may ask at once.
     "health": (1, 0.5, 4),
 }

@@ -26,6 +26,12 @@ batch_size = Histogram(
 settle_seconds = Histogram(
     "payments_settle_seconds", "Time of one settlement.", buckets=(0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 3)
 )
+handler_seconds = Histogram(
+    "payments_handler_seconds",
+    "Time of one run of an application's handler.",
+    ["handler"],
+    buckets=(0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 3),
+)
 limit_in_use = Gauge("payments_limit_in_use", "Permits held now.", ["limit"], multiprocess_mode="livesum")
 limit_waiting = Gauge("payments_limit_waiting", "Threads waiting for a permit.", ["limit"], multiprocess_mode="livesum")
 limit_refused = Counter("payments_limit_refused_total", "Waits that ended without a permit.", ["limit"])

@@ -10,14 +10,14 @@ After a crash: rows are written in the transaction that books their facts, or no
 Raw SQL: locking in a told order, and many different rows in one statement, are not to be had from the ORM.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final
 
 from django.db import connection
 
-from payments import database, models, postings
+from payments import database, postings
 from payments.facts import PAYOUTS, Fact, FactKind, Told, escape
 from payments.findings import Found
 
@@ -112,6 +112,8 @@ class State:
             self._tell_payee(fact.account, is_capture=fact.kind in _CAPTURES)
         if moves_money and fact.currency is not None:
             self._tell_currency(fact)
+            # Told, not booked: a total may name nothing that its single captures didn't.
+            self.ever_captured = self.ever_captured or (fact.kind in _CAPTURES and fact.currency == self.currency)
         if fact.kind is FactKind.PAYMENT_AUTHORIZED and fact.currency == self.currency:
             self.authorized = max(self.authorized, fact.amount_minor or 0)
 
@@ -160,7 +162,6 @@ class State:
             return
         total, sense = TOTALS_CHANGED[kind]
         self.changes[total] += -sense * amount if is_reversal else sense * amount
-        self.ever_captured = self.ever_captured or kind in _CAPTURES
 
     def unnamed(self, what: str) -> int:
         """Return how much of a total ("captured", "refunded") no single id accounts for yet."""
@@ -203,10 +204,24 @@ def lock(told: Sequence[Told], *, registered: Collection[Ref] = (), payments: Co
     return states
 
 
-def waiting_for(code: str, currency: str, *, limit: int) -> list[Ref]:
-    """Return payments whose payee had no account in the currency when their money came, and so is in suspense."""
-    waiting = models.Payment.objects.filter(payee=code, currency=currency, payee_account__isnull=True)
-    return list(waiting.order_by("id").values_list("endpoint_id", "reference")[:limit])
+def waiting_for(accounts: Collection[tuple[str, str]], *, batch: int) -> Iterator[list[Ref]]:
+    """Yield batches of payments in suspense although they have a payee, of these (account code, currency)."""
+    last_id = 0
+    while rows := _waiting(accounts, last_id, batch):
+        yield [(row[1], row[2]) for row in rows]
+        last_id = rows[-1][0]
+
+
+def _waiting(accounts: Collection[tuple[str, str]], last_id: int, batch: int) -> list[tuple[int, int, str]]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT p.id, p.endpoint_id, p.reference FROM payments_payment p"
+            " JOIN unnest(%s::text[], %s::text[]) AS k (payee, currency)"
+            " ON p.payee = k.payee AND p.currency = k.currency"
+            " WHERE p.payee_account_id IS NULL AND p.id > %s ORDER BY p.id LIMIT %s",
+            [*database.arrays(accounts), last_id, batch],
+        )
+        return list(cursor.fetchall())
 
 
 def payment_of(one: Told) -> Ref | None:

@@ -38,7 +38,7 @@ ADJUSTMENT: Final = "Adjustment"  # staff, with a reason
 _CAPTURE: Final = (Role.RECEIVABLE, Role.PAYEE)
 _REFUND: Final = (Role.PAYEE, Role.RECEIVABLE)
 
-# kind -> (debit, credit)
+# kind -> (debit, credit). A conversion has these legs in the currency it took, and the other way round in the one it gave.
 TABLE: Final[dict[str, tuple[Role, Role]]] = {
     FactKind.PAYMENT_CAPTURED: _CAPTURE,
     FactKind.PAYMENT_CAPTURED_TOTAL: _CAPTURE,
@@ -53,6 +53,7 @@ TABLE: Final[dict[str, tuple[Role, Role]]] = {
     FactKind.DISPUTE_LOST: (Role.PAYEE, Role.DISPUTES),
     FactKind.PAYOUT_PAID: (Role.BANK, Role.RECEIVABLE),
     FactKind.PAYOUT_COLLECTED: (Role.RECEIVABLE, Role.BANK),
+    FactKind.FUNDS_CONVERTED: (Role.FX, Role.RECEIVABLE),
 }
 
 

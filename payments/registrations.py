@@ -67,7 +67,7 @@ def read(refs: Collection[Ref]) -> dict[Ref, Registered]:
 _PAID: Final = """
     SELECT p.endpoint_id, b.slug, p.merchant_reference,
            COALESCE(sum(p.captured) FILTER (WHERE p.currency = k.currency), 0),
-           COALESCE(bool_or(p.ever_captured AND p.currency <> k.currency), false)
+           COALESCE(bool_or(p.captured > 0 AND p.currency <> k.currency), false)
     FROM unnest(%s::bigint[], %s::text[], %s::text[]) AS k (endpoint_id, reference, currency)
     JOIN payments_payment p ON p.endpoint_id = k.endpoint_id AND p.merchant_reference = k.reference
     JOIN payments_endpoint b ON b.id = p.endpoint_id

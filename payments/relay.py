@@ -24,7 +24,7 @@ from django.db import InterfaceError, OperationalError
 
 from payments import database, failpoints, limits, outbox
 from payments.destinations import Destination, Tried
-from payments.outbox import Failure, Message
+from payments.outbox import Failure, Message, Recorded
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +46,7 @@ class Lane:
 
     destination: Destination
     room_max: int
+    rests_when_unreachable: bool = True
     under_way: int = 0
     rests: int = 0  # in a row: how often it turned out to be unavailable
     rests_until: float = 0.0  # monotonic
@@ -58,9 +59,11 @@ class Lane:
 
     def note(self, tried: Tried, now: float) -> None:
         """Learn from a try. A receiver's refusal of one message says nothing about the others."""
+        has_asked = tried.retry_after_s is not None
         if not tried.is_unavailable:
             self.rests, self.rests_until = 0, 0.0
-        elif now >= self.rests_until:  # the others that were under way with it tell nothing new
+        elif now >= self.rests_until and (has_asked or self.rests_when_unreachable):
+            # Others that were under way at the same time tell nothing new, and change nothing.
             self.rests += 1
             asked_s = tried.retry_after_s or 0.0
             self.rests_until = now + min(REST_MAX_S, max(asked_s, backoff_s(self.rests)))
@@ -74,6 +77,11 @@ class Counts:
     failed: int = 0
     dead: int = 0
     left: int = 0
+
+    def add(self, recorded: Recorded) -> None:
+        self.sent += recorded.sent
+        self.failed += recorded.failed
+        self.dead += recorded.dead
 
 
 @dataclass(slots=True)
@@ -113,7 +121,12 @@ class Relay:
             self._collect(wait_s=POLL_S)
 
     def run_once(self) -> Counts:
-        """Try all that is due now, each message once, and return how it went."""
+        """Try all that is due now, each message once, and return how it went.
+
+        Only a receiver that asks for time is left alone. Raises the database's errors.
+        """
+        for lane in self._lanes.values():
+            lane.rests_when_unreachable = False
         with database.connected(time.monotonic() + DATABASE_S):
             due_by = outbox.database_now()
         while self._round(due_by=due_by) or self._is_busy():
@@ -129,15 +142,12 @@ class Relay:
         began_at = time.monotonic()
         with database.connected(began_at + DATABASE_S):
             self._record()
-            rooms = {name: room for name, lane in self._lanes.items() if (room := self._room(lane, due_by))}
+            rooms = {name: lane.room(began_at) for name, lane in self._lanes.items()}
             taken = outbox.take(rooms, lease_s=self._timeout_s + LEASE_MARGIN_S, due_by=due_by)
         failpoints.hit("relay_taken")
         for message in taken:
             self._start(message, deadline=began_at + self._timeout_s)
         return len(taken)
-
-    def _room(self, lane: Lane, due_by: datetime | None) -> int:
-        return lane.room(time.monotonic())
 
     def _record(self) -> None:
         ended = self._unrecorded
@@ -146,9 +156,7 @@ class Relay:
         recorded = outbox.record(ended.sent, ended.failed, tries_max=settings.PAYMENTS_OUTBOX_TRIES_MAX)
         self._unrecorded = _Ended()
         failpoints.hit("relay_recorded")
-        self.counts.sent += recorded.sent
-        self.counts.failed += recorded.failed
-        self.counts.dead += recorded.dead
+        self.counts.add(recorded)
         self._on_progress(self.counts)
 
     def _collect(self, *, wait_s: float) -> None:
@@ -168,7 +176,9 @@ class Relay:
             return
         delay_s = max(backoff_s(message.attempts + 1), min(tried.retry_after_s or 0.0, _backoff_max_s()))
         self._unrecorded.failed.append(Failure(message, tried.explanation, delay_s))
-        logger.warning("message_not_sent", extra={"key": message.key, "error": tried.error, "again_in_s": round(delay_s)})
+        logger.warning(
+            "message_not_sent", extra={"key": message.key, "error": tried.error, "again_in_s": round(delay_s)}
+        )
 
     def _is_busy(self) -> bool:
         return any(lane.under_way for lane in self._lanes.values())
@@ -196,7 +206,7 @@ class Relay:
 
 
 def backoff_s(failures: int) -> float:
-    """Return the seconds to wait after so many failures in a row: doubled each time, capped, and half of it by chance."""
+    """Return the seconds to wait after so many failures in a row: doubled each time, capped, up to half off by chance."""
     first_s = settings.PAYMENTS_OUTBOX_BACKOFF_MS / 1000
     return random.uniform(0.5, 1.0) * min(_backoff_max_s(), first_s * 2.0 ** min(failures - 1, 32))
 

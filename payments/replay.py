@@ -9,14 +9,14 @@ After a crash: run again; what was booked is known by its keys.
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
 from django.db.models import Q, QuerySet
 
-from payments import claims, conf, findings, intake, models
+from payments import claims, conf, database, findings, intake, models, staff
 from payments.facts import Told
 from payments.gateways import base
 
@@ -57,13 +57,20 @@ def known_as(event_id: str) -> Q:
     return Q(event_id=event_id)
 
 
-def retry(selection: Q, *, dry_run: bool = False) -> Replayed:
-    """Tell the selected events' facts again, oldest first. Raises LookupError when none is selected and kept."""
+def claimed_as(claim_ids: Collection[int]) -> Q:
+    return Q(claim_id__in=claim_ids)
+
+
+def retry(selection: Q, *, dry_run: bool = False, why: staff.Why | None = None) -> Replayed:
+    """Tell the selected events' facts again, oldest first. Raises LookupError when none is selected and kept.
+
+    why: who asks for it, where it is a person; recorded as a StaffAction for each event, in the event's transaction.
+    """
     replayed = Replayed()
     conf.read_copy()
     rows = _evidence(selection)
     for batch in _batches(rows):
-        _retry_batch(batch, replayed, dry_run=dry_run)
+        _retry_batch(batch, replayed, dry_run=dry_run, why=why)
     return replayed
 
 
@@ -81,28 +88,30 @@ def _batches(rows: QuerySet[models.Event]) -> Iterator[list[models.Event]]:
         last_id = batch[-1].pk
 
 
-def _retry_batch(events: Sequence[models.Event], replayed: Replayed, *, dry_run: bool) -> None:
+def _retry_batch(events: Sequence[models.Event], replayed: Replayed, *, dry_run: bool, why: staff.Why | None) -> None:
     jobs = [(event, job_of(event)) for event in events]
-    for event, outcome in zip(events, _retried_together(jobs, dry_run=dry_run), strict=True):
+    for event, outcome in zip(events, _retried_together(jobs, dry_run=dry_run, why=why), strict=True):
         replayed.counts["retried"] += 1
         replayed.counts[outcome] += 1
         if outcome == "quarantined":
             replayed.still_quarantined.append(event.event_id)
 
 
-def _retried_together(jobs: Sequence[tuple[models.Event, intake.Job]], *, dry_run: bool) -> list[str]:
+def _retried_together(
+    jobs: Sequence[tuple[models.Event, intake.Job]], *, dry_run: bool, why: staff.Why | None
+) -> list[str]:
     if dry_run:
         return [job.candidates[0].expected_outcome for _, job in jobs]
     try:
-        return intake.in_transaction(lambda: _book(jobs), time.monotonic() + SECONDS)
+        return database.in_transaction(lambda: _book(jobs, why), time.monotonic() + SECONDS)
     except Exception as error:
         if len(jobs) > 1:  # one event's failure must not end the others' retry
-            return [outcome for one in jobs for outcome in _retried_together([one], dry_run=False)]
+            return [outcome for one in jobs for outcome in _retried_together([one], dry_run=False, why=why)]
         logger.error("retry_failed", exc_info=error, extra={"event": jobs[0][0].pk})
         return ["quarantined"]
 
 
-def _book(jobs: Sequence[tuple[models.Event, intake.Job]]) -> list[str]:
+def _book(jobs: Sequence[tuple[models.Event, intake.Job]], why: staff.Why | None) -> list[str]:
     told: list[Told] = []
     spans: list[range] = []
     event_ids: dict[int, str] = {}
@@ -124,6 +133,10 @@ def _book(jobs: Sequence[tuple[models.Event, intake.Job]]) -> list[str]:
             if outcome != "quarantined"
         ]
     )
+    if why is not None:
+        for (event, job), outcome in zip(jobs, outcomes, strict=True):
+            subject = f"{job.endpoint.slug}:{event.event_id}"
+            why.record("retry", subject, claim=event.claim_id, outcome=outcome)
     return outcomes
 
 

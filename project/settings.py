@@ -39,6 +39,16 @@ def _integer(name: str, default: int, *, at_least: int = 1) -> int:
     return int(text)
 
 
+def _flag(name: str, default: bool) -> bool:
+    text = _text(name, str(int(default)))
+    if text.lower() not in _FLAGS:
+        raise ImproperlyConfigured(f"{name} must be 0 or 1, not {text!r}")
+    return _FLAGS[text.lower()]
+
+
+_FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
+
 def _items(name: str, default: str = "") -> tuple[str, ...]:
     return tuple(item.strip() for item in _text(name, default).split(",") if item.strip())
 
@@ -66,7 +76,7 @@ def _keep(name: str, *, random_bytes: int) -> str:
 
 # The machine ------------------------------------------------------------------------------------------------
 
-DEBUG = env.bool("DEBUG", default=False)
+DEBUG = _flag("DEBUG", False)
 DATA_DIR = BASE_DIR / _text("DATA_DIR", ".data")
 PORT = _integer("PORT", 8000)
 WEB_CONCURRENCY = _integer("WEB_CONCURRENCY", 2)
@@ -276,7 +286,7 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = max(PAYMENTS_BODY_BYTES_MAX, 2_621_440)
 
 # Security ---------------------------------------------------------------------------------------------------
 
-SECURE_SSL_REDIRECT = env.bool("SECURE_SSL_REDIRECT", default=not DEBUG)
+SECURE_SSL_REDIRECT = _flag("SECURE_SSL_REDIRECT", not DEBUG)
 # Machines call these, some of them inside the load balancer, and none follows a redirect.
 SECURE_REDIRECT_EXEMPT = [r"^webhooks/", r"^livez$", r"^readyz$", r"^metrics$"]
 SECURE_HSTS_SECONDS = 31_536_000 if SECURE_SSL_REDIRECT else 0

@@ -1,6 +1,7 @@
 """Accounts: a balance, and the entries that make it."""
 
 from django.contrib import admin
+from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from payments.admin import cells, rows
@@ -35,7 +36,7 @@ class AccountAdmin(ReadOnlyAdmin):
         cells.moment_column("opened_at", _("opened")),
     ]
 
-    def sections(self, instance: Account) -> list[Section]:
+    def sections(self, request: HttpRequest, instance: Account) -> list[Section]:
         entries = Entry.objects.filter(account=instance).order_by("-pk")
         related = entries.select_related("transfer__payment", "transfer__claim")
         return [

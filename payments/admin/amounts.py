@@ -9,9 +9,7 @@ from payments import money
 
 # (between groups, before the fraction), where they are not "," and ".": the habit of the currency's home.
 _MARKS: Final[dict[str, tuple[str, str]]] = {
-    **dict.fromkeys(
-        ["IDR", "EUR", "VND", "BRL", "TRY", "DKK", "ARS", "CLP", "COP", "UYU", "PYG"], (".", ",")
-    ),
+    **dict.fromkeys(["IDR", "EUR", "VND", "BRL", "TRY", "DKK", "ARS", "CLP", "COP", "UYU", "PYG"], (".", ",")),
     **dict.fromkeys(["ISK", "RON", "RSD"], (".", ",")),
     **dict.fromkeys(["SEK", "NOK", "PLN", "CZK", "HUF", "UAH", "KZT", "BGN", "XOF", "XAF"], (" ", ",")),
     "CHF": ("’", "."),  # noqa: RUF001 (the typographic apostrophe is the habit)

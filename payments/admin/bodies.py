@@ -1,18 +1,24 @@
 """Bytes from outside as text to read: re-indented if JSON, cut to size, every unprintable character visible.
 
+Personal data is hidden unless asked for (masks.py).
+
 The indentation never parses: numbers, duplicate members and whatever else is odd stay exactly as they were
 written, nesting can't exhaust a stack, and the work ends at the size that is shown.
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
+
+from payments.admin import masks
 
 SHOWN_CHARS_MAX: Final = 64 * 1024  # nobody reads more, and the page stays quick; the download has all
 _INDENT: Final = "  "
 _DEPTH_SHOWN_MAX: Final = 32  # deeper, indentation would only push the text out of sight
 
-_TOKEN: Final = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+|")', re.DOTALL)
+# A string that never ends is one token to the end: each quote is looked at once, whatever somebody sends.
+_TOKEN: Final = re.compile(r'\s*("(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[{}\[\],:]|[^\s{}\[\],:"]+)', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +28,22 @@ class Shown:
     text: str
     size_bytes: int
     is_cut: bool
+    is_masked: bool
 
 
-def shown(body: bytes) -> Shown:
-    """Return the body's beginning as text, indented if it looks like JSON."""
-    text = body.decode("utf-8", "backslashreplace")
-    pretty = _indented(text, SHOWN_CHARS_MAX) if text.lstrip()[:1] in ("{", "[") else text
-    return Shown(visible(pretty[:SHOWN_CHARS_MAX]), len(body), len(pretty) > SHOWN_CHARS_MAX)
+def shown(body: bytes, *, revealed: bool = False) -> Shown:
+    """Return the body's beginning as text, indented if it looks like JSON. revealed: nothing is hidden."""
+    # Cut before anything looks at it; indentation only makes it longer.
+    text = body[: 4 * SHOWN_CHARS_MAX].decode("utf-8", "backslashreplace")[: SHOWN_CHARS_MAX + 1]
+    if text.lstrip()[:1] in ("{", "["):
+        tokens = [match[1] for match in _TOKEN.finditer(text)]
+        kept = tokens if revealed else list(masks.hide_tokens(tokens))
+        pretty, is_masked = _indented(kept, SHOWN_CHARS_MAX), kept != tokens
+    else:
+        pretty = text if revealed else masks.hide(text)
+        is_masked = pretty != text
+    is_cut = max(len(pretty), len(text)) > SHOWN_CHARS_MAX
+    return Shown(visible(pretty[:SHOWN_CHARS_MAX]), len(body), is_cut, is_masked)
 
 
 def visible(text: str) -> str:
@@ -43,11 +58,10 @@ def _escaped(character: str) -> str:
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
-def _indented(text: str, chars_max: int) -> str:
+def _indented(tokens: Iterable[str], chars_max: int) -> str:
     pieces: list[str] = []
     length, depth, previous = 0, 0, ""
-    for match in _TOKEN.finditer(text):
-        token = match[1]
+    for token in tokens:
         if token in ("}", "]"):
             depth -= 1
         piece = _gap(previous, token, depth) + token

@@ -1,18 +1,15 @@
 """What was delivered and what was decided: events, claims and the log of deliveries."""
 
 from django.contrib import admin
-from django.core.exceptions import PermissionDenied
 from django.db.models import Q
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404
-from django.urls import URLPattern, path
+from django.http import HttpRequest
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from payments.admin import cells, claim_tables, conflicts, event_page, period, rows
+from payments.admin import cells, claim_money, conflicts, event_page, period, rows
 from payments.admin.readonly import ReadOnlyAdmin
 from payments.admin.search import Column
-from payments.admin.tables import Section
+from payments.admin.tables import Section, table
 from payments.models import Attempt, Claim, Event
 
 BY_EVENT_ID = _("An event id, or how it begins")
@@ -56,22 +53,10 @@ class EventAdmin(ReadOnlyAdmin):
         cells.moment_column("occurred_at", _("occurred")),
         "note",
         "failures",
-        cells.json_column("headers", _("headers")),
     ]
 
-    def sections(self, instance: Event) -> list[Section]:
-        return event_page.sections(instance)
-
-    def get_urls(self) -> list[URLPattern]:
-        body = path("<int:pk>/body/", self.admin_site.admin_view(self.body_view), name="payments_event_body")
-        return [body, *super().get_urls()]
-
-    def body_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Answer with the raw bytes as they came."""
-        event = get_object_or_404(Event, pk=pk)
-        if not self.has_view_permission(request, event):
-            raise PermissionDenied
-        return event_page.raw_file(event)
+    def sections(self, request: HttpRequest, instance: Event) -> list[Section]:
+        return event_page.sections(request, instance)
 
 
 @admin.register(Claim)
@@ -98,13 +83,13 @@ class ClaimAdmin(ReadOnlyAdmin):
         "fingerprint_version",
     ]
 
-    def sections(self, instance: Claim) -> list[Section]:
-        contents = conflicts.contents_of(instance)
+    def sections(self, request: HttpRequest, instance: Claim) -> list[Section]:
+        contents, told = conflicts.contents_of(instance), conflicts.findings_of(instance)
         return [
-            *claim_tables.conflict_warning(instance, contents),
-            claim_tables.contents_table(contents),
-            claim_tables.reply(instance),
-            *claim_tables.money(instance),
+            *conflicts.warning(instance, contents, told),
+            table(_("What was delivered under this id"), contents, rows.CONTENTS),
+            event_page.reply(instance),
+            *claim_money.sections(instance),
         ]
 
 

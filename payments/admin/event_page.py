@@ -1,17 +1,20 @@
-"""An event's page: what the gateway said, what we made of it, what was booked, how its deliveries went."""
+"""An event's page: what the gateway said, what we made of it, what was booked, in the order in which it happened."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from django.db.models import Q
-from django.http import HttpResponse
-from django.urls import reverse
+from django.http import HttpRequest
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from payments.admin import bodies, cells, claim_tables, conflicts, reread, rows
+from payments.admin import acts, bodies, cells, conflicts, curl, reread, rows, stories, timeline
 from payments.admin.tables import Section, table
 from payments.facts import Fact
-from payments.models import Attempt, Correction, Event, Payment, Transfer
+from payments.models import Attempt, Claim, Event, Finding, Payment, Transfer
+
+DELIVERIES_MAX: Final = 25
+EVENTS_MAX: Final = 25
 
 FACTS: rows.Columns = [
     (_("Fact"), lambda fact: str(fact.kind)),
@@ -22,52 +25,106 @@ FACTS: rows.Columns = [
 ]
 
 
-def sections(event: Event) -> list[Section]:
-    """Return the parts of the page in the order in which things happened."""
+def sections(request: HttpRequest, event: Event) -> list[Section]:
+    """Return the parts of the page, what needs a person first."""
     notice = reread.notice_of(event)
     facts = () if notice is None else notice.facts
     payments = _payments(event, facts)
-    parts = [body(event), table(_("What we understood"), facts, FACTS, empty=_("No facts that we book."))]
-    parts.append(table(_("Payment"), payments, rows.PAYMENTS))
-    if event.claim is not None:
-        contents = conflicts.contents_of(event.claim)
-        parts = claim_tables.conflict_warning(event.claim, contents) + parts
-        parts.append(claim_tables.reply(event.claim, of_first=event.role == Event.Role.CONFLICT))
-        if len(contents) > 1:
-            parts.append(claim_tables.contents_table(contents))
-        parts += claim_tables.money(event.claim)
-        parts += _corrections(event, payments)
-    return [*parts, _deliveries(event)]
+    contents = [event] if event.claim is None else conflicts.contents_of(event.claim)
+    story = stories.of_event(event, payments)
+    return [
+        *_conflict(event, contents, story),
+        *_trouble(request, event, story),
+        _timeline(event, contents, story),
+        *_differences(event, contents, story),
+        body(request, event),
+        table(_("What we understood"), facts, FACTS, empty=_("No facts that we book.")),
+        *([] if event.claim is None else [reply(event.claim, of_first=event.role == Event.Role.CONFLICT)]),
+        table(_("What was booked"), story.entries, rows.ENTRIES, empty=_("Nothing was booked by this event.")),
+        *_told_again(story),
+        table(_("Payment"), payments, rows.PAYMENTS),
+        table(_("Messages to the outside"), story.messages, rows.MESSAGES),
+        _events(payments),
+        _curl(request, event),
+    ]
 
 
-def body(event: Event) -> Section:
-    """Return the raw body as text, cut to size, and the way to all of it."""
+def body(request: HttpRequest, event: Event, *, revealed: bool = False) -> Section:
+    """Return the raw body as text, cut to size."""
     title = _("What the gateway said")
     if event.body is None:
         return Section(title=title, empty=_("The body was pruned after its retention time."))
-    shown = bodies.shown(bytes(event.body))
-    size = gettext("%(bytes)d bytes.") % {"bytes": shown.size_bytes}
+    shown = bodies.shown(bytes(event.body), revealed=revealed)
+    notes = [gettext("%(bytes)d bytes.") % {"bytes": shown.size_bytes}]
     if shown.is_cut:
-        size += " " + gettext("Only the beginning is shown; the download has all of it.")
+        notes.append(gettext("Only the beginning is shown; the download has all of it."))
+    if shown.is_masked:
+        notes.append(gettext("Personal data is hidden."))
+    buttons = [] if revealed else acts.buttons(request, event)
+    return Section(title=title, note=" ".join(notes), text=shown.text, buttons=buttons)
+
+
+def reply(claim: Claim, *, of_first: bool = False) -> Section:
+    """Return the stored answer to the claimed content. of_first: told on another content's page."""
     return Section(
-        title=title,
-        note=size,
-        text=shown.text,
-        more_url=reverse("admin:payments_event_body", args=[event.pk]),
-        more=_("Download the raw bytes"),
+        title=_("What we answer to the first content") if of_first else _("What we answer, every time"),
+        note=f"{claim.reply_status} {claim.reply_content_type}",
+        text=bodies.as_sent(bytes(claim.reply_body)),
     )
 
 
-def raw_file(event: Event) -> HttpResponse:
-    """Return the body's bytes as a file to save. A browser must never take them for a page."""
-    return HttpResponse(
-        b"" if event.body is None else bytes(event.body),
-        content_type="application/octet-stream",
-        headers={
-            "Content-Disposition": f'attachment; filename="event-{event.pk}.bin"',
-            "X-Content-Type-Options": "nosniff",
-            "Cache-Control": "no-store",
-        },
+def _conflict(event: Event, contents: Sequence[Event], story: stories.Story) -> list[Section]:
+    if event.claim is None:
+        return []
+    return conflicts.warning(event.claim, contents, _conflicts_found(story))
+
+
+def _differences(event: Event, contents: Sequence[Event], story: stories.Story) -> list[Section]:
+    return [] if event.claim is None else conflicts.comparisons(contents, event, _conflicts_found(story))
+
+
+def _conflicts_found(story: stories.Story) -> list[Finding]:
+    return [finding for finding in story.findings if finding.kind == "conflict"]
+
+
+def _trouble(request: HttpRequest, event: Event, story: stories.Story) -> list[Section]:
+    """Return what is open about an event, and what the reader may do about it."""
+    open_ones = story.open_findings
+    buttons = acts.buttons(request, event.claim, *open_ones)
+    if open_ones:
+        warning = gettext("Waits for somebody: %(kinds)s.") % {"kinds": ", ".join(one.kind for one in open_ones)}
+        shown = table(_("Open findings"), open_ones, rows.FINDINGS)
+        return [
+            Section(
+                shown.title,
+                shown.headings,
+                shown.rows,
+                text=event.note or None,
+                warning=warning,
+                buttons=buttons,
+            )
+        ]
+    if event.claim is None or event.claim.outcome in (Claim.Outcome.QUARANTINED, Claim.Outcome.IGNORED):
+        return [Section(title=_("Why nothing is booked"), text=event.note, buttons=buttons)]
+    return []
+
+
+def _timeline(event: Event, contents: Sequence[Event], story: stories.Story) -> Section:
+    attempts = Attempt.objects.filter(endpoint_id=event.endpoint_id, event_id=event.event_id).order_by("-pk")
+    newest = list(attempts[: DELIVERIES_MAX + 1])
+    moments = [
+        *timeline.every(timeline.of_content, contents),
+        *([] if event.claim is None else [timeline.of_claim(event.claim)]),
+        *map(timeline.of_attempt, newest[:DELIVERIES_MAX]),
+        *story.moments(),
+    ]
+    lookups = {"endpoint__id__exact": event.endpoint_id, "event_id__exact": event.event_id}
+    return Section(
+        title=_("What happened"),
+        lines=timeline.lines(moments),
+        note="" if newest else _("No delivery is in the log: it doesn't wait for the disk, and may have gaps."),
+        more_url=cells.list_url(Attempt, **lookups) if len(newest) > DELIVERIES_MAX else None,
+        more=_("All deliveries of this event; only the newest are shown here"),
     )
 
 
@@ -81,22 +138,25 @@ def _payments(event: Event, facts: Iterable[Fact]) -> list[Payment]:
     return list(Payment.objects.filter(about).order_by("pk")[:20])
 
 
-def _corrections(event: Event, payments: Iterable[Payment]) -> list[Section]:
-    if event.claim_id is None:
+def _told_again(story: stories.Story) -> list[Section]:
+    transfers = [sighting.transfer for sighting in story.sightings]
+    if not transfers:
         return []
-    # By the payment's index and then by claim: corrections have no index by claim.
-    told = Correction.objects.filter(payment__in=list(payments), claim_id=event.claim_id)
-    found = list(told.select_related("claim").order_by("pk")[:20])
-    return [table(_("Corrections it told"), found, rows.CORRECTIONS)] if found else []
+    return [table(_("Told again: booked before, not booked twice"), transfers, rows.TRANSFERS_TOLD)]
 
 
-def _deliveries(event: Event) -> Section:
-    attempts = Attempt.objects.filter(endpoint_id=event.endpoint_id, event_id=event.event_id).order_by("-pk")
-    lookups = {"endpoint__id__exact": event.endpoint_id, "event_id__exact": event.event_id}
+def _events(payments: Sequence[Payment]) -> Section:
     return table(
-        _("Deliveries, the newest first"),
-        attempts,
-        rows.ATTEMPTS,
-        more_url=cells.list_url(Attempt, **lookups),
-        empty=_("None recorded. The log of deliveries doesn't wait for the disk, and may have gaps."),
+        _("All events of this payment"),
+        stories.events_of(payments, events_max=EVENTS_MAX),
+        rows.CLAIMS,
+        note=_("Those that booked, corrected or told again; one that only tells a status leaves no trace here."),
+    )
+
+
+def _curl(request: HttpRequest, event: Event) -> Section:
+    return Section(
+        title=_("Deliver it again by hand"),
+        note=_("Without secrets: sign it yourself. The file is the download of the raw bytes."),
+        text=curl.command(event, origin=f"{request.scheme}://{request.get_host()}"),
     )

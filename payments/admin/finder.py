@@ -70,9 +70,7 @@ class Found:
 
 def find(site: AdminSite, request: HttpRequest, term: str) -> Found:
     """Look for an id among what the reader may see."""
-    kinds = [
-        kind for kind in KINDS if site.get_model_admin(kind.model).has_view_permission(request)
-    ]
+    kinds = [kind for kind in KINDS if site.get_model_admin(kind.model).has_view_permission(request)]
     term = term.strip()[:ID_CHARS_MAX]
     if not term or "\0" in term:
         return Found()
@@ -95,9 +93,7 @@ def _exact(site: AdminSite, kinds: Iterable[Kind], term: str, endpoints: dict[st
                 yield _tagged(kind, matching.order_by(column.path)[:SHOWN_MAX])
 
 
-def _beginning(
-    site: AdminSite, kinds: Iterable[Kind], term: str, endpoints: dict[str, int]
-) -> Iterator[Any]:
+def _beginning(site: AdminSite, kinds: Iterable[Kind], term: str, endpoints: dict[str, int]) -> Iterator[Any]:
     """Yield a query for each index, for what begins so, and for business keys of an object so called."""
     for kind in kinds:
         for column in _columns(site, kind):
@@ -138,19 +134,17 @@ def _found(kinds: Iterable[Kind], pks: dict[int, set[int]]) -> Found:
     for kind in kinds:
         if ids := pks.get(KINDS.index(kind)):
             instances = list(
-                kind.model._default_manager.filter(pk__in=ids)
-                .select_related(*kind.related)
-                .order_by("-pk")[:SHOWN_MAX]
+                kind.model._default_manager.filter(pk__in=ids).select_related(*kind.related).order_by("-pk")[:SHOWN_MAX]
             )
             title: Label = kind.model._meta.verbose_name_plural or ""
             found.sections.append(table(title, instances, kind.columns))
-            found.only = _page(instances[0]) if len(instances) == 1 else None
+            found.only = page_of(instances[0]) if len(instances) == 1 else None
     if len(found.sections) != 1:
         found.only = None
     return found
 
 
-def _page(instance: Model) -> str:
+def page_of(instance: Model) -> str:
     """Return the page to go to: of a claim, its event's."""
     if isinstance(instance, Claim):
         event = Event.objects.filter(claim=instance, role=Event.Role.FIRST).only("pk").first()

@@ -94,7 +94,7 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
         cells.moment_column("sent_at", _("sent")),
     ]
 
-    def sections(self, instance: OutboxMessage) -> list[Section]:
+    def sections(self, request: HttpRequest, instance: OutboxMessage) -> list[Section]:
         return [Section(title=_("What is sent"), text=bodies.shown(instance.body.encode()).text)]
 
 
@@ -113,11 +113,7 @@ class StaffActionAdmin(ReadOnlyAdmin):
 
 
 def _verdict(run: Verification) -> str:
-    return (
-        ngettext("%d broken", "%d broken", len(run.broken)) % len(run.broken)
-        if run.broken
-        else gettext("Clean")
-    )
+    return ngettext("%d broken", "%d broken", len(run.broken)) % len(run.broken) if run.broken else gettext("Clean")
 
 
 @admin.register(Verification)

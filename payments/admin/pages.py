@@ -8,13 +8,16 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 
-from payments.admin import finder
+from payments.admin import act_page, finder
 
 
 def urls(site: AdminSite) -> list[URLPattern]:
     """Return their addresses; each is shown to staff who are logged in."""
     own = Pages(site)
-    return [path("find/", site.admin_view(own.find), name="find")]
+    return [
+        path("find/", site.admin_view(own.find), name="find"),
+        path("act/<slug:name>/", site.admin_view(own.act), name="act"),
+    ]
 
 
 class Pages:
@@ -29,9 +32,11 @@ class Pages:
         found = finder.find(self.site, request, term)
         if (only := found.only) is not None:
             return HttpResponseRedirect(only)
-        return self._page(
-            request, "found.html", {"title": _("Search"), "term": term, "sections": found.sections}
-        )
+        return self._page(request, "found.html", {"title": _("Search"), "term": term, "sections": found.sections})
+
+    def act(self, request: HttpRequest, name: str) -> HttpResponse:
+        """Ask for a reason, then do something."""
+        return act_page.answer(self.site, request, name)
 
     def _page(self, request: HttpRequest, template: str, context: dict[str, object]) -> HttpResponse:
         shown = {**self.site.each_context(request), **context}

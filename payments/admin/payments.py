@@ -1,6 +1,7 @@
 """Payments, and what is known about them: registrations, corrections, disputes."""
 
 from django.contrib import admin
+from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from payments.admin import cells, payment_page
@@ -50,7 +51,7 @@ class PaymentAdmin(ReadOnlyAdmin):
         cells.moment_column("first_seen_at", _("first seen")),
     ]
 
-    def sections(self, instance: Payment) -> list[Section]:
+    def sections(self, request: HttpRequest, instance: Payment) -> list[Section]:
         return payment_page.sections(instance)
 
 
@@ -74,7 +75,7 @@ class RegistrationAdmin(ReadOnlyAdmin):
         cells.moment_column("registered_at", _("registered")),
     ]
 
-    def sections(self, instance: Registration) -> list[Section]:
+    def sections(self, request: HttpRequest, instance: Registration) -> list[Section]:
         return payment_page.of_registration(instance)
 
 
@@ -105,7 +106,7 @@ class CorrectionAdmin(ReadOnlyAdmin):
         cells.moment_column("recorded_at", _("recorded")),
     ]
 
-    def sections(self, instance: Correction) -> list[Section]:
+    def sections(self, request: HttpRequest, instance: Correction) -> list[Section]:
         return payment_page.of_correction(instance)
 
 

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import flatten_fieldsets
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.text import capfirst
 
-from payments.admin import search
+from payments.admin import acts, bodies, search
 from payments.admin.changelist import KeysetChangeList
 from payments.admin.estimates import EstimatedPaginator
 from payments.admin.tables import Section
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     _ModelAdmin = admin.ModelAdmin[Model]
 else:
     _ModelAdmin = admin.ModelAdmin
+
+
+def _lead_to(*_ignored: Any) -> None:
+    """Stand for an act in Django's table of actions; response_action does what there is to do."""
 
 
 class ReadOnlyAdmin(_ModelAdmin):
@@ -33,7 +38,6 @@ class ReadOnlyAdmin(_ModelAdmin):
     left_out      columns too large for a list
     """
 
-    actions: None = None
     fields: ClassVar[Any] = None  # Django's stubs don't know that columns (functions) may stand in it
     change_form_template = "admin/payments/detail.html"
     change_list_template = "admin/payments/list.html"
@@ -49,7 +53,7 @@ class ReadOnlyAdmin(_ModelAdmin):
     related: Sequence[str] = ()
     left_out: Sequence[str] = ()
 
-    def sections(self, instance: Any) -> list[Section]:
+    def sections(self, request: HttpRequest, instance: Any) -> list[Section]:
         """Return the parts of an object's page that follow its own fields."""
         return []
 
@@ -99,13 +103,26 @@ class ReadOnlyAdmin(_ModelAdmin):
                 parameters.add(str(item.parameter_name))
         return parameters
 
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if request.method not in ("GET", "HEAD") and not self.get_actions(request):
             raise PermissionDenied
         title = capfirst(str(self.opts.verbose_name_plural))
         return super().changelist_view(request, {"title": title, **(extra_context or {})})
+
+    # Acts: a list only leads to the page that asks for the reason ------------------------------------
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        allowed = acts.of_list(request, self.model)
+        return {name: (_lead_to, name, act.label) for name, act in allowed.items()}
+
+    def response_action(
+        self, request: HttpRequest, queryset: QuerySet[Any], action_location: Any = None
+    ) -> HttpResponse:
+        act = acts.of_list(request, self.model).get(request.POST.get("action", ""))
+        chosen = request.POST.getlist(ACTION_CHECKBOX_NAME)
+        if act is None or not all(pk.isascii() and pk.isdigit() for pk in chosen):
+            raise PermissionDenied
+        return HttpResponseRedirect(act.url(chosen))
 
     # Pages -------------------------------------------------------------------------------------------
 
@@ -118,6 +135,7 @@ class ReadOnlyAdmin(_ModelAdmin):
         form_url: str = "",
         obj: Any = None,
     ) -> HttpResponse:
-        context["title"] = capfirst(str(self.opts.verbose_name))
-        context["sections"] = self.sections(obj)
+        context["title"] = f"{capfirst(str(self.opts.verbose_name))} {bodies.visible(str(obj))}"
+        context["subtitle"] = None
+        context["sections"] = self.sections(request, obj)
         return super().render_change_form(request, context, add, change, form_url, obj)

@@ -28,23 +28,26 @@ def _event_of(transfer: Any) -> str:
     return link(transfer.claim)
 
 
-TRANSFERS: Final[Columns] = [
+TRANSFERS_TOLD: Final[Columns] = [
     (_("Transfer"), link),
     (_("Kind"), lambda transfer: transfer.kind),
     (_("Amount"), lambda transfer: amount(transfer.amount, transfer.currency)),
     (_("Source"), lambda transfer: transfer.get_source_display()),
-    (_("Event"), _event_of),
     (_("Occurred"), lambda transfer: moment(transfer.occurred_at)),
     (_("Recorded"), lambda transfer: moment(transfer.recorded_at)),
 ]
 
+TRANSFERS: Final[Columns] = [*TRANSFERS_TOLD, (_("Event"), _event_of)]
+
 # As seen from a transfer, a payment or an event.
 ENTRIES: Final[Columns] = [
     (_("Transfer"), lambda entry: link(entry.transfer)),
+    (_("Kind"), lambda entry: entry.transfer.kind),
     (_("Line"), lambda entry: link(entry, entry.line)),
-    (_("Account"), lambda entry: link(entry.account)),
+    (_("Account"), lambda entry: link(entry.account, entry.account.code)),
     (_("Debit"), lambda entry: side(entry, Entry.Direction.DEBIT)),
     (_("Credit"), lambda entry: side(entry, Entry.Direction.CREDIT)),
+    (_("Balance now"), lambda entry: amount(entry.account.balance, entry.currency)),
 ]
 
 # As seen from an account.

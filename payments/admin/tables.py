@@ -1,4 +1,4 @@
-"""The tables on an object's page: what belongs to it, cut to size, with a link to the whole list."""
+"""The parts of a page: tables, texts, timelines, drawings, each cut to size, with a link to the whole."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from django.db.models import QuerySet
 from django.utils.translation import gettext_lazy as _
 
 from payments.admin.cells import Column, Label
+from payments.admin.timeline import Line
 
 NONE: Final = _("None.")
 ALL: Final = _("All of them")
@@ -15,11 +16,20 @@ ROWS_MAX: Final = 25  # what fits on a page beside other tables; the link leads 
 
 
 @dataclass(frozen=True, slots=True)
+class Button:
+    """What a reader may do here: it leads to a page that asks for a reason, and does nothing yet."""
+
+    label: Label
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
-    """One part of a page: rows under headings, or a text that keeps its lines.
+    """One part of a page: rows under headings, a text that keeps its lines, a timeline, or a drawing.
 
     warning    said first, and in a way that is not overlooked
     note       said below the heading
+    marked     how many of the first rows stand out
     more_url   the list that these rows are the beginning of
     """
 
@@ -27,8 +37,12 @@ class Section:
     headings: Sequence[Label] = ()
     rows: Sequence[Sequence[object]] = ()
     text: str | None = None
+    lines: Sequence[Line] = ()
+    drawing: str = ""
     warning: Label = ""
     note: Label = ""
+    marked: int = 0
+    buttons: Sequence[Button] = ()
     more_url: str | None = None
     more: Label = ALL
     empty: Label = NONE

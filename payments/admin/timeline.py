@@ -76,7 +76,7 @@ def _gap(length: timedelta) -> str:
 def of_content(event: Event) -> list[Moment]:
     """Return when an event's content happened and came."""
     moments = []
-    if event.occurred_at is not None:
+    if event.occurred_at is not None and event.role != Event.Role.CONFLICT:
         moments.append(Moment(event.occurred_at, _("Happened, says the gateway"), event.event_type, 0, QUIET))
     if event.role == Event.Role.CONFLICT:
         link = cells.link(event, _("see it"))
@@ -177,5 +177,3 @@ def of_action(action: StaffAction) -> Moment:
 
 def every(show: Callable[[Any], list[Moment]], instances: Iterable[Any]) -> list[Moment]:
     return [moment for instance in instances for moment in show(instance)]
-
-

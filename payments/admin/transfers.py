@@ -1,6 +1,7 @@
 """The ledger's history: transfers, their entries, and who told them again."""
 
 from django.contrib import admin
+from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from payments.admin import cells, rows
@@ -41,7 +42,7 @@ class TransferAdmin(ReadOnlyAdmin):
         cells.moment_column("recorded_at", _("recorded")),
     ]
 
-    def sections(self, instance: Transfer) -> list[Section]:
+    def sections(self, request: HttpRequest, instance: Transfer) -> list[Section]:
         entries = Entry.objects.filter(transfer=instance).select_related("transfer", "account")
         events = Event.objects.filter(claim=instance.claim).order_by("pk")
         again = Sighting.objects.filter(transfer=instance).select_related("claim").order_by("pk")

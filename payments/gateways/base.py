@@ -150,7 +150,7 @@ def parse_json(body: bytes) -> Any:
     Raises Unusable when it isn't JSON in UTF-8, or names a member twice (two readers could read two amounts).
     """
     try:
-        document = _DECODER.decode(body.decode("utf-8"))
+        document = JSON_DECODER.decode(body.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise Unusable("the body is not JSON") from error
     # Counting is cheap and nearly always enough; brackets inside texts only cost the walk.
@@ -188,7 +188,7 @@ def _not_json(constant: str) -> Never:
 
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, default=lambda number: {"number": number.lexeme})
-_DECODER = json.JSONDecoder(
+JSON_DECODER = json.JSONDecoder(
     object_pairs_hook=_unique_members, parse_int=_integer, parse_float=Inexact, parse_constant=_not_json
 )
 

@@ -14,7 +14,7 @@ from payments import money
 from payments.facts import Fact, FactKind
 from payments.gateways import base
 
-_KINDS: Final = {
+KINDS: Final = {
     "payment.pending": FactKind.PAYMENT_PENDING,
     "payment.authorized": FactKind.PAYMENT_AUTHORIZED,
     "payment.captured": FactKind.PAYMENT_CAPTURED,
@@ -48,7 +48,7 @@ _LEGS: Final = frozenset(
     {FactKind.DISPUTE_FUNDS_WITHDRAWN, FactKind.DISPUTE_FUNDS_RETURNED, FactKind.DISPUTE_LOST}
 )
 _MEMBERS_NAMED_MAX: Final = 64
-_NOUNS: Final[Mapping[FactKind, str]] = {kind: event_type.split(".")[0] for event_type, kind in _KINDS.items()}
+NOUNS: Final[Mapping[FactKind, str]] = {kind: event_type.split(".")[0] for event_type, kind in KINDS.items()}
 
 
 class StandardWebhooks(base.Gateway):
@@ -92,7 +92,7 @@ class StandardWebhooks(base.Gateway):
                 )
             ]
         event_type, data = document.get("type"), document.get("data")
-        kind = _KINDS.get(event_type) if isinstance(event_type, str) else None
+        kind = KINDS.get(event_type) if isinstance(event_type, str) else None
         facts: tuple[Fact, ...] = ()
         ignored = unusable = None
         occurred_at = sent_at
@@ -100,7 +100,7 @@ class StandardWebhooks(base.Gateway):
             try:
                 if document.get("timestamp") is not None:
                     occurred_at = base.moment(document["timestamp"], "timestamp")
-                facts = (_fact(kind, data, occurred_at),)
+                facts = (fact_of(kind, data, occurred_at),)
             except (base.Unusable, money.UnusableAmount) as error:
                 unusable = str(error)
         elif isinstance(event_type, str):
@@ -137,11 +137,12 @@ def _fingerprint(event_type: object, data: object) -> dict[str, str]:
     return base.fingerprint({"type": event_type, "data": data})
 
 
-def _fact(kind: FactKind, data: object, occurred_at: datetime) -> Fact:
+def fact_of(kind: FactKind, data: object, occurred_at: datetime) -> Fact:
+    """Return the fact that an event's data tells. Raises base.Unusable or money.UnusableAmount."""
     if not isinstance(data, dict):
         raise base.Unusable("data is not an object")
     payment = base.optional_identifier(data.get("payment"), "payment")
-    noun = _NOUNS[kind]  # the member that names what the fact is about
+    noun = NOUNS[kind]  # the member that names what the fact is about
     object_id = base.identifier(data.get(noun), noun)
     if payment is None and noun != "payout":
         raise base.Unusable("payment is missing")

@@ -1,21 +1,31 @@
 """Indexes for what staff look up on a page: failed deliveries, and what was found and done about one subject."""
 
-from django.contrib.postgres.operations import AddIndexConcurrently
+from typing import Final
+
 from django.db import migrations, models
+
+FAILED: Final = models.Index(fields=["id"], condition=models.Q(status__gte=400), name="payments_attempt_failed")
+FOUND: Final = models.Index(fields=["subject"], name="payments_finding_by_subject")
+DONE: Final = models.Index(fields=["subject", "id"], name="payments_staffaction_subject")
+
+
+def _add(model: str, index: models.Index, definition: str) -> migrations.SeparateDatabaseAndState:
+    # Built beside the deliveries of a running service, not before them. One that was interrupted is invalid, and goes.
+    create = f'CREATE INDEX CONCURRENTLY IF NOT EXISTS "{index.name}" ON "payments_{model}" {definition};'
+    drop = f'DROP INDEX CONCURRENTLY IF EXISTS "{index.name}";'
+    return migrations.SeparateDatabaseAndState(
+        database_operations=[migrations.RunSQL([drop, create], drop)],
+        state_operations=[migrations.AddIndex(model, index)],
+    )
 
 
 class Migration(migrations.Migration):
-    atomic = False  # built beside the deliveries of a running service, not before them
+    atomic = False
 
     dependencies = [("payments", "0003_staff_groups")]
 
     operations = [
-        AddIndexConcurrently(
-            "attempt",
-            models.Index(fields=["id"], condition=models.Q(status__gte=400), name="payments_attempt_failed"),
-        ),
-        AddIndexConcurrently("finding", models.Index(fields=["subject"], name="payments_finding_by_subject")),
-        AddIndexConcurrently(
-            "staffaction", models.Index(fields=["subject", "id"], name="payments_staffaction_subject")
-        ),
+        _add("attempt", FAILED, '("id") WHERE "status" >= 400'),
+        _add("finding", FOUND, '("subject")'),
+        _add("staffaction", DONE, '("subject", "id")'),
     ]

@@ -87,6 +87,13 @@ def read_balances(cursor: psycopg.Cursor[Row]) -> dict[tuple[str, str], int]:
     return {(row[0], row[1]): int(row[2]) for row in rows}
 
 
+def read_payments(cursor: psycopg.Cursor[Row]) -> dict[str, dict[str, int]]:
+    """Return {reference: its sums that aren't zero, by column}."""
+    names = ("captured", "refunded", "fees")
+    rows = cursor.execute("SELECT reference, captured, refunded, fees FROM payments_payment").fetchall()
+    return {row[0]: {name: int(sum_) for name, sum_ in zip(names, row[1:], strict=True) if sum_} for row in rows}
+
+
 def changes(
     before: Mapping[tuple[str, str], int], after: Mapping[tuple[str, str], int], *, ignored: Collection[str] = ()
 ) -> dict[str, int]:

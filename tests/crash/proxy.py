@@ -17,7 +17,7 @@ CHUNK_BYTES: Final = 65_536
 
 
 class Fault(enum.Enum):
-    """What happens to the next COMMIT."""
+    """What happens to the next COMMIT of a settlement."""
 
     CUT_BEFORE = "the connection breaks before PostgreSQL gets it"
     CUT_AFTER = "PostgreSQL commits, and the connection breaks before it says so"
@@ -30,10 +30,10 @@ class Proxy:
     def __init__(self, folder: Path, upstream: Path) -> None:
         self.url = f"postgresql://sekali@:5432/sekali?host={urllib.parse.quote(str(folder))}"
         self.claims_sent = 0  # transactions that tried to claim something
-        self.commits_sent = 0
         self.struck = threading.Event()  # the armed fault has happened
         self._upstream = upstream / ".s.PGSQL.5432"
         self._armed: Fault | None = None
+        self._skipped = 0  # COMMITs that go through before the fault strikes
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
         self._listener = socket.socket(socket.AF_UNIX)
@@ -52,11 +52,11 @@ class Proxy:
         for thread in self._threads:
             thread.join(timeout=10)
 
-    def arm(self, fault: Fault) -> None:
-        """Let the next COMMIT fail so, once."""
+    def arm(self, fault: Fault, *, skip: int = 0) -> None:
+        """Let the next COMMIT of a transaction that claims something fail so, once; or a later one."""
         self.struck.clear()
         with self._lock:
-            self._armed = fault
+            self._armed, self._skipped = fault, skip
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -74,13 +74,15 @@ class Proxy:
                     self._threads.append(threading.Thread(target=target, daemon=True))
                     self._threads[-1].start()
 
-    def see(self, kind: bytes, payload: bytes) -> Fault | None:
-        """Look at a message to the server; return the fault that strikes it."""
-        is_commit = kind == b"Q" and payload.rstrip(b"\0").strip().upper() == b"COMMIT"
+    def count_claim(self) -> None:
         with self._lock:
-            self.claims_sent += b"INSERT INTO payments_claim" in payload
-            self.commits_sent += is_commit
-            if not is_commit or self._armed is None:
+            self.claims_sent += 1
+
+    def take_fault(self) -> Fault | None:
+        """Return the fault that strikes this COMMIT; the next one goes through."""
+        with self._lock:
+            if self._armed is not None and self._skipped:
+                self._skipped -= 1
                 return None
             fault, self._armed = self._armed, None
             return fault
@@ -92,6 +94,7 @@ class _Link:
     def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
         self.proxy, self.client, self.server = proxy, client, server
         self.fault: Fault | None = None
+        self._has_claimed = False
 
     def upwards(self) -> None:
         """Client to server, message by message; the first one has no type."""
@@ -113,9 +116,13 @@ class _Link:
         self._close()
 
     def _forward(self, message: bytes) -> bool:
-        fault = self.proxy.see(message[:1], message[5:])
-        self.fault = fault or self.fault
-        if fault is Fault.CUT_BEFORE:
+        if b"INSERT INTO payments_claim" in message:
+            self._has_claimed = True
+            self.proxy.count_claim()
+        elif self._has_claimed and message[:1] == b"Q" and message[5:].rstrip(b"\0") == b"COMMIT":
+            self._has_claimed = False
+            self.fault = self.proxy.take_fault()
+        if self.fault is Fault.CUT_BEFORE:
             self._close()
             self.proxy.struck.set()
             return False

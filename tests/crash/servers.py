@@ -170,12 +170,12 @@ class App:
         self.manage("recover", expect=0)
         self.manage("seed_demo", expect=0)
 
-    def serve(self, *, path: str = "/readyz", **settings: str) -> None:
-        """Start gunicorn; return when it answers 200 at the path."""
+    def serve(self, *, path: str = "/readyz", wsgi: str = "", **settings: str) -> None:
+        """Start gunicorn; return when it answers 200 at the path. wsgi: another application than the project's."""
         self._started = [group for group in self._started if _has_members(group)]
         with self.log.open("ab") as log:
             self.gunicorn = subprocess.Popen(
-                [sys.executable, "-m", "gunicorn"],
+                [sys.executable, "-m", "gunicorn", *([wsgi] if wsgi else [])],
                 cwd=CHECKOUT,
                 env=self.environment | settings,
                 stdin=subprocess.DEVNULL,
@@ -186,7 +186,8 @@ class App:
         self._started.append(self.gunicorn.pid)
         processes.wait_until(
             f"{path} answers 200",
-            lambda: self.get(path)[0] == 200 or not self.is_running,
+            # Workers that outlived another master answer too; this one's own must be there.
+            lambda: (self.get(path)[0] == 200 and self.list_workers()) or not self.is_running,
             within_s=START_S_MAX,
             explain=lambda: f"{self.get(path)}; the log ends {self.read_log()[-2000:]}",
         )
@@ -205,6 +206,18 @@ class App:
         )
         assert expect is None or done.returncode == expect, f"{arguments}: {done.stdout}{done.stderr}"
         return done
+
+    def kill_command(self, *arguments: str, after_s: float) -> None:
+        """Start a command of manage.py and SIGKILL it after so many seconds, if it isn't done by then."""
+        with subprocess.Popen(
+            [sys.executable, "manage.py", *arguments],
+            cwd=CHECKOUT,
+            env=self.environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as command:
+            time.sleep(after_s)
+            command.kill()
 
     def manage_json(self, *arguments: str, expect: int) -> dict[str, Any]:
         """Run a command with --json; return what it printed."""

@@ -20,6 +20,7 @@ def guards_off(postgres: Postgres, *tables: str) -> Iterator[psycopg.Connection[
         for table in tables:
             connection.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")  # type: ignore[call-overload]
         yield connection
+        connection.execute("SET CONSTRAINTS ALL IMMEDIATE")  # or ALTER TABLE would meet what is pending
         for table in tables:
             connection.execute(f"ALTER TABLE {table} ENABLE TRIGGER USER")  # type: ignore[call-overload]
 

@@ -31,32 +31,37 @@ def test_commit_whose_result_is_unknown_is_answered_503(
     sender = Gateway(app)
     sender.deliver(gateway.capture(amount=1))
     before = _balance(postgres)
-    batch = gateway.captures(8, amount=500, account="merchant-6")
-    first, others = batch[0], batch[1:]
+    alone, *others = gateway.captures(9, amount=500, account="merchant-6")
 
     claims_before = proxy.claims_sent
     proxy.arm(fault)
-    answers = [sender.deliver(first)]
+    answer = sender.deliver(alone)
     assert proxy.struck.wait(timeout=10)
-    claims_after = proxy.claims_sent
-    is_committed = bool(postgres.query("SELECT FROM payments_claim WHERE event_id = %(id)s", {"id": first.event_id}))
-    proxy.arm(fault)
-    answers += sender.deliver_at_once(others)
-    replayed = sender.deliver(first)
+    claims_alone = proxy.claims_sent - claims_before
+    is_committed = bool(
+        postgres.query("SELECT id FROM payments_claim WHERE event_id = %(id)s", {"id": alone.event_id})
+    )
+    # With one permit, the first of the others is settled alone, and then all who queued meanwhile.
+    proxy.arm(fault, skip=1)
+    answers = sender.deliver_at_once(others)
+    claims_together = proxy.claims_sent - claims_before - claims_alone
+    replayed = sender.deliver(alone)
     sender.retry()
     sender.deliver_all_again()
 
-    assert answers[0] is not None
-    assert answers[0].status == 503
-    assert answers[0].retry_after is not None
-    assert answers[0].seconds < 7
-    assert claims_after - claims_before == 1, "the transaction was sent again"
+    assert answer is not None
+    assert answer.status == 503
+    assert answer.retry_after is not None
+    assert answer.seconds < 7
+    assert claims_alone == 1, "the transaction was sent again"
     assert is_committed is (fault is not Fault.CUT_BEFORE)
+    assert claims_together < len(others), "each member of the batch was tried alone"
+    assert {one.status for one in answers if one} == {200, 503}
+    assert None not in answers
     assert replayed is not None
     assert replayed.status == 200
-    assert None not in answers
-    assert _balance(postgres) - before == 8 * 500
-    figures.tell(f"answer to a delivery whose COMMIT: {fault.value}", answers[0].seconds)
+    assert _balance(postgres) - before == 9 * 500
+    figures.tell(f"answer to a delivery whose COMMIT: {fault.value}", answer.seconds)
 
 
 def test_one_connection_without_an_answer_does_not_stop_the_others(
@@ -72,8 +77,8 @@ def test_one_connection_without_an_answer_does_not_stop_the_others(
 
     with gateway.in_background(sender.deliver, stuck) as waiting:
         assert proxy.struck.wait(timeout=10)
-        meanwhile = [sender.deliver(told) for told in gateway.captures(5, account="merchant-7")]
-        assert not waiting.done()
+        meanwhile = sender.deliver_at_once(gateway.captures(5, account="merchant-7"))
+        assert not waiting.done(), "they were served, but only after it"
         answer = waiting.result(timeout=10)
     replayed = sender.deliver(stuck)
 

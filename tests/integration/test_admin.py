@@ -129,16 +129,6 @@ def test_event_page_shows_the_body_and_the_stored_reply(capture: Event, viewer: 
     assert "&quot;outcome&quot;: &quot;applied&quot;" in text
 
 
-def test_raw_body_is_a_download_of_the_exact_bytes(capture: Event, viewer: Client) -> None:
-    """A browser saves it and never shows it as a page."""
-    answer = viewer.get(f"/admin/payments/event/{capture.pk}/body/")
-
-    assert capture.body is not None
-    assert answer.content == bytes(capture.body)
-    assert answer["Content-Type"] == "application/octet-stream"
-    assert answer["Content-Disposition"].startswith("attachment")
-
-
 @pytest.mark.parametrize("page", ["the conflicting content", "the first content", "the claim"])
 def test_conflict_names_the_differing_fields(conflict: Event, viewer: Client, page: str) -> None:
     """On every page where one could stand and ask."""
@@ -254,7 +244,7 @@ def test_staff_without_permission_see_nothing(capture: Event, client: Client) ->
     """Neither the page nor the raw bytes."""
     client.force_login(User.objects.create_user("newcomer", is_staff=True))
 
-    for url in (_page(capture), "/admin/payments/event/", f"/admin/payments/event/{capture.pk}/body/"):
+    for url in (_page(capture), "/admin/payments/event/", f"/admin/act/download/?id={capture.pk}"):
         assert client.get(url).status_code == 403
 
 

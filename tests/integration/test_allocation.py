@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from payments import conf, intake, models
+from payments import conf, models, payees, staff
 from tests.deliveries import Deliver
 
 pytestmark = pytest.mark.django_db
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.django_db
 
 def _allocate(account: str, *, reason: str = "order 7 names them") -> None:
     ref = (conf.endpoint("demo").books.id, "pay_1")
-    intake.allocate([ref], account=account, actor="admin", reason=reason)
+    payees.allocate([ref], account=account, why=staff.Why(actor="admin", reason=reason))
 
 
 def test_allocated_money_leaves_suspense(deliver: Deliver, books: Callable[[], dict[str, int]]) -> None:

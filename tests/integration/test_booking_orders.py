@@ -5,71 +5,26 @@ or transfers derived. What the ledger holds after a history, in whatever order, 
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pytest
-from django.db import connection, transaction
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from payments import conf, intake, models
-from payments.facts import Fact, FactKind
 from payments.registrations import Registered
-from tests.conftest import assert_sound
-from tests.settling import job, outcomes, settle
+from tests import books
+from tests.steps import Open, Register, Said, Step, play
 
 pytestmark = pytest.mark.django_db
 
-NOW: Final = datetime(2026, 11, 30, 10, tzinfo=UTC)
-OPEN_FROM_THE_START: Final = {("merchant-1", "IDR"), ("merchant-1", "JPY"), ("merchant-2", "IDR")}
-_numbers = itertools.count(1)
+CURRENCIES: Final = ("IDR", "JPY", "USD")
+OPEN_FROM_THE_START: Final = {(code, currency) for code in ("merchant-1", "merchant-2") for currency in CURRENCIES}
 
 
 # Histories ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Said:
-    """One fact: an event type of the demo's vocabulary, or a total, which that vocabulary can't tell."""
-
-    type: str
-    payment: str | None = None
-    id: str | None = None  # the refund's, fee's, dispute's or payout's
-    part: str | None = None  # capture or movement
-    amount: int | None = None
-    currency: str | None = None
-    account: str | None = None
-    reference: str | None = None
-
-    @property
-    def data(self) -> dict[str, Any]:
-        noun, part = self.type.split(".")[0], "capture" if self.type.startswith("payment") else "movement"
-        named = {"payment": self.payment, noun: self.id or self.payment, part: self.part, "amount": self.amount}
-        named |= {"currency": self.currency, "account": self.account, "reference": self.reference}
-        return {name: value for name, value in named.items() if value is not None}
-
-
-@dataclass(frozen=True)
-class Register:
-    reference: str
-    wanted: Registered
-
-
-@dataclass(frozen=True)
-class Open:
-    code: str
-    currency: str
-
-
-Step = Said | Register | Open
-TOTALS: Final = {
-    "captured.total": FactKind.PAYMENT_CAPTURED_TOTAL,
-    "refunded.total": FactKind.REFUNDED_TOTAL,
-}
 amounts = st.integers(1, 9).map(lambda n: n * 100)
 accounts = st.sampled_from([None, "merchant-1", "merchant-2", "late", "nobody", "receivable:demo"])
 
@@ -151,16 +106,6 @@ def escaped(identifier: str) -> str:
     return identifier.replace("%", "%25").replace(":", "%3A")
 
 
-@dataclass
-class Books:
-    """What is compared: rows, balances, open findings and core transfers, in plain values."""
-
-    payments: dict[str, dict[str, Any]] = field(default_factory=dict)
-    balances: dict[tuple[str, str], int] = field(default_factory=dict)
-    findings: set[tuple[str, str]] = field(default_factory=set)
-    transfers: dict[str, int] = field(default_factory=dict)
-
-
 class Model:
     """The rules of money over a set of facts."""
 
@@ -168,7 +113,7 @@ class Model:
         self.facts = {one for one in steps if isinstance(one, Said)}
         self.registered = {one.reference: one.wanted for one in steps if isinstance(one, Register)}
         self.open = OPEN_FROM_THE_START | {(one.code, one.currency) for one in steps if isinstance(one, Open)}
-        self.books = Books()
+        self.books = books.Books()
         for payment in sorted({one.payment for one in self.facts if one.payment is not None}):
             self._payment(payment)
         self._payouts()
@@ -211,7 +156,8 @@ class Model:
         returned = self._transfers(named("dispute.funds_returned"), {})
         charged = self._transfers(lost, {})
         self._transfers(named("fee.assessed"), {})
-        fees = {c: sum(f.amount or 0 for f in facts if f.type == "fee.assessed" and f.currency == c) for c in ("IDR", "JPY", "USD")}
+        charges = [one for one in facts if one.type == "fee.assessed"]
+        fees = {code: sum(one.amount or 0 for one in charges if one.currency == code) for code in CURRENCIES}
 
         payee, payee_rank = self._payee(payment, facts)
         home = payee if (payee, currency) in self.open else None
@@ -302,88 +248,6 @@ def status(facts: Sequence[Said], captured: int, refunded: int, *, was_captured:
     return next((name.split(".")[1] for name in ranks if name in told), "pending")
 
 
-# The ledger ------------------------------------------------------------------------------------------------------------
-
-
-def read_books() -> Books:
-    """Return what the database holds, in the model's terms; the ledger must be sound."""
-    assert_sound()
-    payments = {}
-    codes = dict(models.Account.objects.values_list("id", "code"))
-    columns = ("merchant_reference", "currency", "authorized", "captured", "refunded", "disputed", "fees")
-    for row in models.Payment.objects.order_by("id"):
-        payments[row.reference] = {
-            **{name: getattr(row, name) for name in columns},
-            "status": row.status,
-            "payee": row.payee,
-            "payee_rank": row.payee_rank,
-            "home": codes.get(row.payee_account_id or 0),
-        }
-    accounts = models.Account.objects.exclude(balance=0)
-    findings = models.Finding.objects.filter(closed_at=None)
-    transfers = models.Transfer.objects.exclude(
-        kind__in=["Allocation", "CaptureNamed", "RefundNamed", "PaymentCapturedTotal", "RefundedTotal"]
-    )
-    return Books(
-        payments,
-        {(row.code, row.currency): int(row.balance) for row in accounts},
-        set(findings.values_list("kind", "subject")),
-        dict(transfers.values_list("key", "amount")),
-    )
-
-
-def play(steps: Sequence[Step], batch_sizes: Iterator[int]) -> None:
-    """Let the steps happen in this order; deliveries that follow each other share transactions as told."""
-    waiting: list[Said] = []
-    for step in [*steps, Open("merchant-1", "IDR")]:
-        if isinstance(step, Said) and step.type not in TOTALS:
-            waiting.append(step)
-            continue
-        while waiting:
-            size = next(batch_sizes)
-            deliver(waiting[:size])
-            waiting = waiting[size:]
-        if isinstance(step, Said):
-            book_total(step)
-        elif isinstance(step, Register):
-            intake.register(conf.endpoint("demo"), step.reference, step.wanted)
-        else:
-            intake.open_accounts([(step.code, step.currency, "liability")])
-
-
-@contextmanager
-def undone() -> Iterator[None]:
-    """Leave the database as it was. (Not by atomic(): what runs inside opens outermost transactions.)"""
-    savepoint = transaction.savepoint()
-    try:
-        yield
-    finally:
-        transaction.savepoint_rollback(savepoint)
-
-
-def deliver(batch: Sequence[Said]) -> None:
-    # The same fact again comes as a re-delivery (the same event id) and, each third time, as another event.
-    jobs = [job(one.type, event_id=f"{hash(one)}:{next(_numbers) % 3 // 2}", **one.data) for one in batch]
-    answers = outcomes(settle(*jobs))
-    assert set(answers) <= {"applied", "duplicate"}, answers
-
-
-def book_total(said: Said) -> None:
-    fact = Fact(
-        kind=TOTALS[said.type],
-        occurred_at=NOW,
-        object_id=said.payment or "",
-        payment=said.payment,
-        amount_minor=said.amount,
-        currency=said.currency,
-        account=said.account,
-        reference=said.reference or said.payment,
-        reference_rank=2 if said.reference else 1,
-    )
-    with transaction.atomic():
-        intake.book(intake.tell(conf.endpoint("demo"), [fact], claim_id=None, source="statement"))
-
-
 @settings(
     max_examples=60,
     deadline=None,
@@ -393,13 +257,11 @@ def book_total(said: Said) -> None:
 @given(data=st.data(), steps=histories())
 def test_any_order_ends_in_what_the_rules_say(small_demo: None, data: st.DataObject, steps: list[Step]) -> None:
     """Shuffled, repeated and batched at will: the same rows, balances, findings and transfers, and the model's."""
-    with connection.cursor() as cursor:  # the search for an example may take its time between two statements
-        cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
     expected = Model(steps).books
     repeated = data.draw(st.lists(st.sampled_from(steps), max_size=5)) if steps else []
     order = data.draw(st.permutations([*steps, *repeated]))
     sizes = data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=4))
     for steps_in_order in (order, order[::-1]):
-        with undone():
+        with books.undone():
             play(steps_in_order, itertools.cycle(sizes))
-            assert read_books() == expected
+            assert books.read() == expected

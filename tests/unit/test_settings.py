@@ -34,6 +34,22 @@ def test_production_refuses_a_demo_secret() -> None:
         read(PRODUCTION | {"PAYMENTS_SECRETS_STRIPE_EU": "whsec_real, whsec_demo_stripe"})
 
 
+def test_production_is_secure_unless_told_otherwise() -> None:
+    """An empty value is not otherwise."""
+    settings = read(PRODUCTION | {"SECURE_SSL_REDIRECT": "", "DEBUG": ""})
+    told = read(PRODUCTION | {"SECURE_SSL_REDIRECT": "0"})
+
+    names = ("SECURE_SSL_REDIRECT", "SESSION_COOKIE_SECURE", "CSRF_COOKIE_SECURE")
+    assert [settings[name] for name in ("DEBUG", *names)] == [False, True, True, True]
+    assert [told[name] for name in names] == [False, False, False]
+
+
+@pytest.mark.parametrize("name", ["DEBUG", "SECURE_SSL_REDIRECT"])
+def test_flag_that_is_none_is_refused_by_name(name: str) -> None:
+    with pytest.raises(ImproperlyConfigured, match=name):
+        read(PRODUCTION | {name: "maybe"})
+
+
 def test_the_example_is_the_demo(tmp_path: Path) -> None:
     """As `make run` uses it: with the six demo secrets, and secrets of its own that stay the same."""
     example = CHECKOUT / ".env.example"
@@ -52,7 +68,7 @@ def test_the_example_is_the_demo(tmp_path: Path) -> None:
 
 
 def test_example_documents_every_setting() -> None:
-    read_names = set(re.findall(r'(?:_text|_integer|_items|env\.bool)\("(\w+)"', SETTINGS.read_text()))
+    read_names = set(re.findall(r'(?:_text|_integer|_items|_flag)\("(\w+)"', SETTINGS.read_text()))
     documented = set(re.findall(r"^(\w+)=", (CHECKOUT / ".env.example").read_text(), re.MULTILINE))
 
     for_tests_only = {"PAYMENTS_FAILPOINT"}

@@ -2,7 +2,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from payments import intake, ledger, models, money
+from payments import ledger, models, money, payees
 from payments.gateways.base import Unusable, identifier
 from payments.management import base
 
@@ -19,7 +19,7 @@ class Command(base.Command):
     def run(self, options: dict[str, Any]) -> base.Result:
         try:
             code, currency = identifier(options["code"], "CODE"), money.currency_code(options["currency"])
-            opened = intake.open_accounts([(code, currency, options["kind"])])
+            opened = payees.open_accounts([(code, currency, options["kind"])])
         except (Unusable, money.UnusableAmount) as unusable:
             raise base.CouldNotRun(str(unusable)) from unusable
         except ledger.AccountDiffers as differs:

@@ -2,7 +2,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from payments import conf, intake, models, money, registrations
+from payments import conf, models, money, payees, registrations
 from payments.facts import escape
 from payments.gateways.base import Unusable, identifier
 from payments.management import base
@@ -28,7 +28,7 @@ class Command(base.Command):
                 amount=money.amount_minor(int(options["amount"]) if options["amount"].isdecimal() else None),
                 currency=money.currency_code(options["currency"]),
             )
-            intake.register(endpoint, reference, wanted)
+            payees.register(endpoint, reference, wanted)
         except LookupError as unknown:
             raise base.CouldNotRun(f"There is no endpoint {options['endpoint']}") from unknown
         except (Unusable, money.UnusableAmount) as unusable:

@@ -1,0 +1,68 @@
+"""The start path of `make run`: database, tables, recovery, the demo, then the server in this process's place.
+
+The first start and one after a crash are the same. All of it is one process, because after a crash it is seconds
+that count, and loading Django again for each step would take most of them.
+
+After a crash: every step can be done again, and the next start does.
+"""
+
+import os
+import subprocess
+import sys
+
+import django
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import call_command
+from django.db import DatabaseError
+
+from project import pools
+from project.embedded_home import StartFailed
+
+
+def main() -> None:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
+    try:
+        _prepare()
+    except (ImproperlyConfigured, StartFailed, DatabaseError) as failure:
+        sys.exit(str(failure).strip())
+    finally:
+        pools.close()
+        sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "gunicorn"])
+
+
+def _prepare() -> None:
+    if settings.EMBEDDED_POSTGRESQL:
+        settings.EMBEDDED_POSTGRESQL.start(tell=_tell)
+    django.setup()
+    from payments import recovery
+
+    recovery.wait_for_database(recovery.DATABASE_WAIT_S)
+    if _run("migrate", "--check", "--verbosity", "0"):
+        # In a process of its own, which has the time that a migration may take.
+        if subprocess.run([sys.executable, "manage.py", "migrate", "--verbosity", "0"], check=False).returncode:
+            sys.exit(2)
+    # 1: an invariant is broken. The service starts, deliveries are answered 503, staff can look.
+    if _run("recover") > 1:
+        sys.exit(2)
+    if settings.DEBUG and _run("seed_demo"):
+        sys.exit(2)
+
+
+def _run(*command: str) -> int:
+    """Run a management command; return its exit status."""
+    try:
+        call_command(*command)
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def _tell(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    main()

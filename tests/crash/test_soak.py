@@ -1,0 +1,94 @@
+"""`make soak`: hundreds of random SIGKILLs under load, and proof that faults would be found.
+
+SOAK_KILLS: how many, 500 unless set. SOAK_SEED: repeats a run; unless set, a new one is made and printed.
+"""
+
+import os
+import random
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.crash import faults, figures
+from tests.crash.soak import KILLS, Soak, Tally, Violation
+
+pytestmark = [pytest.mark.soak, pytest.mark.crash]
+
+KILLS_TOTAL: Final = int(os.environ.get("SOAK_KILLS", "500"))
+# A round has a ledger of its own, so that its checks stay quick and its seed repeats it alone.
+KILLS_OF_ROUND: Final = 50
+SEED: Final = int(os.environ.get("SOAK_SEED") or random.SystemRandom().randrange(2**32))
+
+
+@pytest.mark.timeout(60 + 30 * KILLS_TOTAL)
+def test_random_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """0 lost, 0 doubled, every replay identical, every snapshot sound."""
+    tally = Tally()
+    for number, begin in enumerate(range(0, KILLS_TOTAL, KILLS_OF_ROUND)):
+        seed, kills = SEED + number, min(KILLS_OF_ROUND, KILLS_TOTAL - begin)
+        with capsys.disabled():
+            print(f"\nround {number + 1}: SOAK_SEED={seed} SOAK_KILLS={kills}", flush=True)
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        Soak(folder=folder, seed=seed, kills=kills, tally=tally).execute()
+        with capsys.disabled():
+            print("so far: " + "; ".join(tally.lines()), flush=True)
+    for line in tally.lines():
+        figures.tell(f"soak, seed {SEED}", line)
+    tally.require_worth()
+
+
+KILLS_TO_FIND: Final = 40
+"""So many kills at most until a planted fault must have been found."""
+
+
+@pytest.mark.timeout(600)
+def test_claim_that_is_committed_before_the_work_is_found(tmp_path: Path) -> None:
+    """A worker that dies between them leaves an event that is acknowledged and never booked."""
+    tally = Tally()
+    kinds = {"worker": 1, "all workers": 1}
+
+    with pytest.raises(Violation) as found:
+        Soak(
+            folder=tmp_path, seed=SEED, kills=KILLS_TO_FIND, tally=tally, kinds=kinds, wsgi=faults.CLAIM_FIRST
+        ).execute()
+
+    assert "a claim that says applied has no transfer" in str(found.value)
+    figures.tell("claim committed before the work: found after", f"{tally.kills_total} kills")
+
+
+@pytest.mark.timeout(600)
+def test_lost_update_is_found(tmp_path: Path) -> None:
+    """Two that change one balance at once without a lock."""
+    tally = Tally()
+
+    with pytest.raises(Violation) as found:
+        Soak(
+            folder=tmp_path, seed=SEED, kills=KILLS_TO_FIND, tally=tally, kinds=KILLS, wsgi=faults.LOST_UPDATE
+        ).execute()
+
+    assert "a balance differs from its entries" in str(found.value) or "balance_differs_from_entries" in str(
+        found.value
+    )
+    figures.tell("lost update: found after", f"{tally.kills_total} kills")
+
+
+@pytest.mark.timeout(600)
+def test_commit_that_is_not_durable_is_found(tmp_path: Path) -> None:
+    """With synchronous_commit off, what was acknowledged just before PostgreSQL dies is gone."""
+    tally = Tally()
+    kinds = {"all of PostgreSQL": 1}
+
+    with pytest.raises(Violation) as found:
+        Soak(
+            folder=tmp_path,
+            seed=SEED,
+            kills=KILLS_TO_FIND,
+            tally=tally,
+            kinds=kinds,
+            database_options="&options=-csynchronous_commit%3Doff",
+        ).execute()
+
+    assert "acknowledged and not claimed so" in str(found.value)
+    figures.tell("synchronous_commit off: found after", f"{tally.kills_total} kills")
