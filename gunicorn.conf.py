@@ -6,6 +6,7 @@ After a crash: nothing here is needed again. The metrics' files of a dead worker
 those of a dead master by the next one, once it holds the port.
 """
 
+import contextlib
 import errno
 import http.client
 import mmap
@@ -100,11 +101,17 @@ def when_ready(server: Any) -> None:
 
 
 def post_worker_init(worker: Any) -> None:
-    """Switch off what only costs, and let the last of the first workers say when the service is ready."""
+    """Read what deliveries need, and let the last of the first workers say when the service is ready."""
+    from django.db import DatabaseError, InterfaceError
     from django.db.backends.base.base import BaseDatabaseWrapper
+
+    from payments import conf, database
 
     # With DEBUG=1, Django formats the text of every statement and keeps it, bodies and all.
     BaseDatabaseWrapper.queries_logged = False  # type: ignore[assignment, method-assign]
+    # Or the first burst would all wait for one thread that does. A worker boots without the database too.
+    with contextlib.suppress(DatabaseError, InterfaceError), database.connected(time.monotonic() + 1.0):
+        conf.read_copy()
     address = worker.cfg.address[0]
     if isinstance(address, tuple) and worker.age >= workers and not _announced[0]:
         threading.Thread(target=_announce, args=(address,), daemon=True).start()

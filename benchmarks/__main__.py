@@ -114,15 +114,15 @@ def _verify(bench: rows.Bench) -> str:
 
 def _table(names: list[str], rounds: dict[str, list[Measured]], unavailable: dict[str, str]) -> list[dict[str, Any]]:
     measured = [name for name in names if name not in unavailable]
-    medians = {name: statistics.median(each.rate for each in rounds[name]) for name in measured}
-    first = next(iter(medians.values()), 0.0)
     table: list[dict[str, Any]] = []
     for name in names:
         row: dict[str, Any] = {"row": name, "what": (rows.TABLE[name].__doc__ or "").strip()}
-        if name in medians:
+        if name in measured:
+            # Round by round, since what else the machine does changes from one to the next.
+            ratios = [each.rate / first.rate for each, first in zip(rounds[name], rounds[measured[0]], strict=True)]
             row |= {
-                "rate": round(medians[name], 1),
-                "ratio": round(medians[name] / first, 3) if first else 0.0,
+                "rate": round(statistics.median(each.rate for each in rounds[name]), 1),
+                "ratio": round(statistics.median(ratios), 3),
                 "p50_ms": _median([each.p50_ms for each in rounds[name]]),
                 "p99_ms": _median([each.p99_ms for each in rounds[name]]),
                 "failed": sum(each.failed for each in rounds[name]),

@@ -23,6 +23,7 @@ _NAMED: Final = {
     FactKind.REFUND_SUCCEEDED: "refunded",
     FactKind.REFUND_FAILED: "refunded",
 }
+_CORRECTABLE: Final = frozenset({FactKind.PAYMENT_CAPTURED, FactKind.REFUND_SUCCEEDED, FactKind.PAYOUT_PAID})
 _NAMED_MIRROR: Final = {"captured": postings.CAPTURE_NAMED, "refunded": postings.REFUND_NAMED}
 _TOTAL_OF: Final = {FactKind.PAYMENT_CAPTURED_TOTAL: "captured", FactKind.REFUNDED_TOTAL: "refunded"}
 
@@ -54,7 +55,7 @@ def record_facts(told: Sequence[Told], states: Mapping[Ref, State]) -> Booking:
         is_new = one.key is None or _take_in(position, one, state, history, booking)
         if state is not None:
             state.tell(one.fact, moves_money=is_new)
-    booking.transfers += ledger.record(history.derived)
+    booking.transfers += ledger.record_derived(history.derived)
     for posting in booking.transfers:
         if posting.state is not None:
             posting.state.change_total(
@@ -94,14 +95,17 @@ def _read_history(told: Sequence[Told], direct: dict[str, Posting], states: Mapp
     new_corrections = ledger.correct(
         corrections, {key: state.id if (state := _state(one, states)) else None for key, one in corrections.items()}
     )
-    # A payment first heard of in this batch can't have been corrected before it.
-    correctable = {
-        key for key, posting in direct.items() if posting.id and (posting.state is None or not posting.state.is_new)
-    }
+    correctable = {key for key, posting in direct.items() if posting.id and _may_be_corrected(posting)}
     known_corrections = ledger.corrections((correctable | corrections.keys()) - new_corrections)
     known = {key for key, posting in direct.items() if posting.id is None} | corrections.keys() - _new_keys(direct)
     totals = {_key(one) for one in told if one.fact.kind in facts.TOTALS and not _is_new(one, states)}
     return _History(direct, ledger.originals(known | totals), known_corrections, new_corrections)
+
+
+def _may_be_corrected(posting: Posting) -> bool:
+    # A payment first heard of in this batch had no capture to correct; what corrects a refund may name another payment.
+    is_first_capture = posting.kind == FactKind.PAYMENT_CAPTURED and posting.state is not None and posting.state.is_new
+    return posting.kind in _CORRECTABLE and not is_first_capture
 
 
 def _new_keys(direct: Mapping[str, Posting]) -> set[str]:
@@ -285,12 +289,13 @@ def settle_payees(states: Iterable[State], accounts: dict[AccountKey, Account], 
 
 
 def _allocation_key(state: State, currency: str) -> str:
-    # A payee chosen moves everything at once. A payee's account opened later moves what it waited for, per currency.
+    # A payee chosen moves everything at once. A payee's account opened later moves what waited for it, per currency;
+    # staff may have chosen several payees whose accounts are opened later.
     payment = f"{state.books}:{facts.escape(state.reference)}"
     if state.staff_action_id is not None:
         return f"{payment}:staff:{state.staff_action_id}"
     key = f"{payment}:allocated:{state.payee_rank}"
-    return key if state.payee_changed else f"{key}:{currency}"
+    return key if state.payee_changed else f"{key}:{currency}:{facts.escape(state.payee or '')}"
 
 
 def _allocation(state: State, currency: str, amount: int, *, now: datetime) -> Posting:

@@ -63,18 +63,14 @@ def close_healed(healed: Collection[tuple[str, str]]) -> None:
         cursor.execute(_CLOSE, database.arrays(sorted(healed)))
 
 
-def close(finding_ids: Collection[int], *, actor: str, reason: str) -> int:
-    """Close findings as staff decided, with a StaffAction for each; return how many were open.
-
-    Raises ValueError without a reason.
-    """
+def close(finding_ids: Collection[int], *, why: staff.Why) -> int:
+    """Close findings as staff decided, with a StaffAction for each; return how many were open."""
     wanted = models.Finding.objects.filter(id__in=finding_ids, closed_at=None)
     with transaction.atomic():
         still_open = list(wanted.order_by("kind", "subject").select_for_update())
         for finding in still_open:
-            detail = {"finding": finding.pk, "kind": finding.kind}
-            staff.record(actor=actor, action="close", subject=finding.subject, reason=reason, detail=detail)
+            why.record("close", finding.subject, finding=finding.pk, kind=finding.kind)
         models.Finding.objects.filter(id__in=[finding.pk for finding in still_open]).update(
-            closed_at=Now(), closed_by=actor, close_reason=reason.strip()
+            closed_at=Now(), closed_by=why.actor, close_reason=why.reason.strip()
         )
     return len(still_open)

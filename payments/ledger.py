@@ -112,6 +112,14 @@ def record(wanted: Sequence[Posting]) -> list[Posting]:
     return [posting for posting in wanted if posting.id is not None]
 
 
+def record_derived(wanted: Sequence[Posting]) -> list[Posting]:
+    """Insert transfers that follow from facts just taken in, and so must be new."""
+    new = record(wanted)
+    if len(new) != len(wanted):
+        raise AssertionError(f"Bug: booked before: {sorted(p.key for p in wanted if p.id is None)}")
+    return new
+
+
 _ORIGINALS: Final = """
     SELECT key, id, kind, amount, currency, payment_id, account_hint FROM payments_transfer WHERE key = ANY(%s::text[])
 """

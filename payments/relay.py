@@ -206,7 +206,7 @@ class Relay:
 
 
 def backoff_s(failures: int) -> float:
-    """Return the seconds to wait after so many failures in a row: doubled each time, capped, up to half off by chance."""
+    """Return the seconds to wait after so many failures in a row: doubled each time, capped, up to half off by luck."""
     first_s = settings.PAYMENTS_OUTBOX_BACKOFF_MS / 1000
     return random.uniform(0.5, 1.0) * min(_backoff_max_s(), first_s * 2.0 ** min(failures - 1, 32))
 

@@ -9,15 +9,17 @@ After a crash: run again; what was booked is known by its keys.
 import logging
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+from django.db import InterfaceError, OperationalError, connection, transaction
 from django.db.models import Q, QuerySet
 
-from payments import claims, conf, database, findings, intake, models, staff
+from payments import claims, conf, database, findings, handlers, intake, models, staff
 from payments.facts import Told
+from payments.findings import Found
 from payments.gateways import base
 
 logger = logging.getLogger(__name__)
@@ -26,118 +28,182 @@ BATCH: Final = 50  # events per transaction
 SECONDS: Final = 10.0  # for one batch's transaction
 
 
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which events to tell again.
+
+    is_chosen: a person named each of them. What is quarantined because it may be forged is booked only then, or the
+    retry of all after an adapter's fix would book it on the way.
+    """
+
+    events: Q
+    is_chosen: bool = False
+
+
 @dataclass(slots=True)
 class Replayed:
-    """retried = applied + duplicate + ignored + quarantined; quarantined: still unusable, or it failed again."""
+    """retried = applied + duplicate + ignored + quarantined; quarantined: still unusable, or it failed again.
+
+    handlers counts the runs of applications' handlers that had failed before: done, and failed again.
+    """
 
     counts: Counter[str] = field(default_factory=Counter)
     still_quarantined: list[str] = field(default_factory=list)
+    handlers: handlers.Again = field(default_factory=handlers.Again)
 
     def as_json(self) -> dict[str, Any]:
         names = ("retried", "applied", "duplicate", "ignored", "quarantined")
-        return {name: self.counts[name] for name in names} | {"still_quarantined": self.still_quarantined}
+        again = {"handlers_done": self.handlers.done, "handlers_failed": self.handlers.failed}
+        return {name: self.counts[name] for name in names} | again | {"still_quarantined": self.still_quarantined}
 
 
-def quarantined() -> Q:
+def quarantined() -> Selection:
     """Select events whose quarantine finding is open."""
-    subjects = models.Finding.objects.filter(kind="quarantined", closed_at=None).values_list("subject", flat=True)
-    event_ids = [subject.partition(":")[2] for subject in subjects]
-    return Q(event_id__in=event_ids)
+    opened = models.Finding.objects.filter(kind="quarantined", closed_at=None).order_by("id")
+    keys = {(row.endpoint_id or 0, row.subject.partition(":")[2]) for row in opened}
+    return Selection(_claims_of(keys))
 
 
-def ignored() -> Q:
-    return Q(claim__outcome=models.Claim.Outcome.IGNORED)
+def ignored() -> Selection:
+    return Selection(Q(claim__outcome=models.Claim.Outcome.IGNORED))
 
 
-def received_since(moment: datetime) -> Q:
-    return Q(received_at__gte=moment)
+def received_since(moment: datetime) -> Selection:
+    # Nothing is claimed before it is received; claims have the index.
+    return Selection(Q(received_at__gte=moment, claim__claimed_at__gte=moment))
 
 
-def known_as(event_id: str) -> Q:
-    return Q(event_id=event_id)
+def known_as(event_id: str) -> Selection:
+    """Select an event by its id, at whichever endpoint."""
+    endpoints = models.Endpoint.objects.order_by("id").values_list("id", flat=True)
+    return Selection(_claims_of({(endpoint_id, event_id) for endpoint_id in endpoints}), is_chosen=True)
 
 
-def claimed_as(claim_ids: Collection[int]) -> Q:
-    return Q(claim_id__in=claim_ids)
+def claimed_as(claim_ids: Collection[int]) -> Selection:
+    return Selection(Q(claim_id__in=claim_ids), is_chosen=True)
 
 
-def retry(selection: Q, *, dry_run: bool = False, why: staff.Why | None = None) -> Replayed:
-    """Tell the selected events' facts again, oldest first. Raises LookupError when none is selected and kept.
+def _claims_of(keys: Collection[claims.Key]) -> Q:
+    return Q(claim_id__in=[found.claim_id for found in claims.find(keys).values() if found.claim_id is not None])
 
-    why: who asks for it, where it is a person; recorded as a StaffAction for each event, in the event's transaction.
+
+def retry(
+    selection: Selection,
+    *,
+    dry_run: bool = False,
+    why: staff.Why | None = None,
+    progress: Callable[[int], None] = lambda retried: None,
+) -> Replayed:
+    """Tell the selected events' facts again, in the order of their claims.
+
+    dry_run  everything happens, and is undone batch by batch
+    why      who asks for it, where it is a person; recorded as a StaffAction for each event, in the event's transaction
+
+    A database that can't be reached or is busy ends it with its own error, or database.TransactionFailed.
     """
     replayed = Replayed()
     conf.read_copy()
-    rows = _evidence(selection)
-    for batch in _batches(rows):
-        _retry_batch(batch, replayed, dry_run=dry_run, why=why)
+    run = _Run(selection.is_chosen, dry_run, why)
+    for batch in _batches(selection.events):
+        for event, outcome in zip(batch, run.tell_again(batch), strict=True):
+            replayed.counts["retried"] += 1
+            replayed.counts[outcome] += 1
+            if outcome == "quarantined":
+                replayed.still_quarantined.append(event.event_id)
+        progress(replayed.counts["retried"])
+    replayed.handlers = run.handlers
     return replayed
 
 
-def _evidence(selection: Q) -> QuerySet[models.Event]:
-    # Of each event the content that its claim is about: conflicting ones are never booked.
-    kept = models.Event.objects.filter(selection, body__isnull=False, claim__isnull=False)
-    kept = kept.exclude(role=models.Event.Role.CONFLICT)
-    return kept.select_related("endpoint", "claim").order_by("id")
+def _evidence(selected: Q) -> QuerySet[models.Event]:
+    # Of each event the content that its claim is about: what conflicts with it, or failed before it, is never booked.
+    kept = models.Event.objects.filter(selected, body__isnull=False, claim__isnull=False, role=models.Event.Role.FIRST)
+    return kept.select_related("endpoint", "claim").order_by("claim_id", "id")
 
 
-def _batches(rows: QuerySet[models.Event]) -> Iterator[list[models.Event]]:
+def _batches(selected: Q) -> Iterator[list[models.Event]]:
     last_id = 0
-    while batch := list(rows.filter(id__gt=last_id)[:BATCH]):
+    while batch := _read(_evidence(selected).filter(claim_id__gt=last_id)[:BATCH]):
         yield batch
-        last_id = batch[-1].pk
+        last_id = batch[-1].claim_id or 0
 
 
-def _retry_batch(events: Sequence[models.Event], replayed: Replayed, *, dry_run: bool, why: staff.Why | None) -> None:
-    jobs = [(event, job_of(event)) for event in events]
-    for event, outcome in zip(events, _retried_together(jobs, dry_run=dry_run, why=why), strict=True):
-        replayed.counts["retried"] += 1
-        replayed.counts[outcome] += 1
-        if outcome == "quarantined":
-            replayed.still_quarantined.append(event.event_id)
+def _read(rows: QuerySet[models.Event]) -> list[models.Event]:
+    with transaction.atomic(), connection.cursor() as cursor:
+        # To find them may take as long as the table is large, and holds no lock that a delivery wants.
+        cursor.execute("SELECT set_config('statement_timeout', '0', true)")
+        return list(rows)
 
 
-def _retried_together(
-    jobs: Sequence[tuple[models.Event, intake.Job]], *, dry_run: bool, why: staff.Why | None
-) -> list[str]:
-    if dry_run:
-        return [job.candidates[0].expected_outcome for _, job in jobs]
-    try:
-        return database.in_transaction(lambda: _book(jobs, why), time.monotonic() + SECONDS)
-    except Exception as error:
-        if len(jobs) > 1:  # one event's failure must not end the others' retry
-            return [outcome for one in jobs for outcome in _retried_together([one], dry_run=False, why=why)]
-        logger.error("retry_failed", exc_info=error, extra={"event": jobs[0][0].pk})
-        return ["quarantined"]
+@dataclass(slots=True)
+class _Run:
+    is_chosen: bool
+    dry_run: bool
+    why: staff.Why | None
+    handlers: handlers.Again = field(default_factory=handlers.Again)
 
+    def tell_again(self, events: Sequence[models.Event]) -> list[str]:
+        """Return what becomes of each event; one that fails doesn't end the others' retry."""
+        try:
+            outcomes, again = database.in_transaction(lambda: self._book(events), time.monotonic() + SECONDS)
+        except (OperationalError, InterfaceError, database.TransactionFailed):
+            raise  # nothing is wrong with the events
+        except Exception as error:
+            if len(events) > 1:
+                return [outcome for event in events for outcome in self.tell_again([event])]
+            logger.error("retry_failed", exc_info=error, extra={"event": events[0].pk})
+            if not self.dry_run:
+                _keep_failure(events[0], error)
+            return ["quarantined"]
+        self.handlers = handlers.Again(self.handlers.done + again.done, self.handlers.failed + again.failed)
+        return outcomes
 
-def _book(jobs: Sequence[tuple[models.Event, intake.Job]], why: staff.Why | None) -> list[str]:
-    told: list[Told] = []
-    spans: list[range] = []
-    event_ids: dict[int, str] = {}
-    for event, job in jobs:
-        candidate = job.candidates[0]
-        facts = intake.tell(job.endpoint, candidate.notice.facts, claim_id=event.claim_id)
-        spans.append(range(len(told), len(told) + len(facts)))
-        told += facts
-        event_ids[event.claim_id or 0] = event.event_id
-    booked = intake.book(told, event_ids=event_ids)
-    outcomes = [
-        "duplicate" if intake.is_known(booked, span) else job.candidates[0].expected_outcome
-        for (_, job), span in zip(jobs, spans, strict=True)
-    ]
-    findings.close_healed(
-        [
-            ("quarantined", f"{job.endpoint.slug}:{event.event_id}")
-            for (event, job), outcome in zip(jobs, outcomes, strict=True)
-            if outcome != "quarantined"
+    def _book(self, events: Sequence[models.Event]) -> tuple[list[str], handlers.Again]:
+        jobs = [job_of(event) for event in events]
+        candidates = [job.candidates[0] for job in jobs]
+        if not self.is_chosen:
+            decisions = {one.key: claims.Decision({}, event.claim_id) for one, event in zip(candidates, events, strict=True)}
+            intake.quarantine_rivals(candidates, decisions)
+        told: list[Told] = []
+        spans: list[range] = []
+        for event, one in zip(events, candidates, strict=True):
+            facts = intake.tell(one.endpoint, one.notice.facts, claim_id=event.claim_id)
+            spans.append(range(len(told), len(told) + len(facts)))
+            told += facts
+        subjects = [_subject(event) for event in events]
+        booked = intake.book(
+            told,
+            found=[
+                Found("quarantined", subject, {"why": one.notice.unusable}, one.endpoint.id)
+                for subject, one in zip(subjects, candidates, strict=True)
+                if one.notice.unusable is not None
+            ],
+            event_ids={event.claim_id or 0: event.event_id for event in events},
+        )
+        outcomes = [
+            "duplicate" if intake.is_known(booked, span) else one.expected_outcome
+            for one, span in zip(candidates, spans, strict=True)
         ]
-    )
-    if why is not None:
-        for (event, job), outcome in zip(jobs, outcomes, strict=True):
-            subject = f"{job.endpoint.slug}:{event.event_id}"
-            why.record("retry", subject, claim=event.claim_id, outcome=outcome)
-    return outcomes
+        usable = [subject for subject, outcome in zip(subjects, outcomes, strict=True) if outcome != "quarantined"]
+        findings.close_healed([("quarantined", subject) for subject in usable])
+        again = handlers.run_again(claim_ids=[event.claim_id or 0 for event in events])
+        if self.why is not None:
+            for event, subject, outcome in zip(events, subjects, outcomes, strict=True):
+                self.why.record("retry", subject, claim=event.claim_id, outcome=outcome)
+        if self.dry_run:
+            transaction.set_rollback(True)
+        return outcomes, again
+
+
+def _subject(event: models.Event) -> str:
+    return f"{event.endpoint.slug}:{event.event_id}"
+
+
+def _keep_failure(event: models.Event, error: Exception) -> None:
+    """Let staff see an event that can't be told again by a bug of ours, also where it wasn't quarantined before."""
+    why = f"retrying failed: {type(error).__name__}"
+    with transaction.atomic(durable=True):
+        findings.open_findings([Found("quarantined", _subject(event), {"why": why}, event.endpoint_id)])
 
 
 def job_of(event: models.Event) -> intake.Job:

@@ -11,16 +11,17 @@ Raw SQL: COPY, temporary tables, and joins of a million lines with the ledger ar
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psycopg
 from django.db import connection
 
 from payments import database, facts, postings
-from payments.facts import FactKind
-from payments.verdicts import REVERSED, History, Judgement, Known, Row
+from payments.facts import Fact, FactKind
+from payments.statements.base import StatementLine
+from payments.verdicts import REVERSED, TWICE, History, Judgement, Known, Row
 
 _SINGLE_FLIGHT: Final = 7_236_402  # advisory lock: one reconciliation at a time
 _LOCK_WAIT_S: Final = 2.0  # as long as a server may need to see that the one before was killed
@@ -53,18 +54,37 @@ class Window:
     due: datetime
 
 
+class Difference(NamedTuple):
+    """What a person should look at; is_first: of those with the same verdict and key."""
+
+    number: int | None
+    is_beside: bool
+    verdict: str
+    key: str
+    kind: str
+    amount: int | None
+    currency: str | None
+    booked_amount: int | None
+    booked_currency: str | None
+    occurred_at: datetime | None
+    why: str
+    is_first: bool = True
+
+
 _TABLES: Final = """
     CREATE TEMP TABLE statement_line (
-        position integer, number integer, is_beside boolean, unit text COLLATE "C", kind text, object_id text, part text,
-        payment text COLLATE "C", amount bigint, currency text COLLATE "C", account text COLLATE "C", reference text,
-        reference_rank smallint, occurred_at timestamptz, into_minor bigint, into_currency text COLLATE "C",
-        is_summed boolean, alias text COLLATE "C", names text COLLATE "C", effect smallint, why text);
+        position integer, number integer, is_beside boolean, unit text COLLATE "C", kind text, object_id text,
+        part text, payment text COLLATE "C", amount bigint, currency text COLLATE "C", account text COLLATE "C",
+        reference text, reference_rank smallint, occurred_at timestamptz, into_minor bigint,
+        into_currency text COLLATE "C", is_summed boolean, alias text COLLATE "C", names text COLLATE "C",
+        effect smallint, why text);
     CREATE TEMP TABLE statement_verdict (position integer, verdict text, transfer_id bigint);
     CREATE TEMP TABLE statement_seen (transfer_id bigint PRIMARY KEY, verdict text);
     CREATE TEMP TABLE statement_difference (
-        id integer GENERATED ALWAYS AS IDENTITY, number integer, is_beside boolean, verdict text, key text COLLATE "C",
-        kind text, amount bigint, currency text, booked_amount bigint, booked_currency text, occurred_at timestamptz,
-        why text);
+        id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY, number integer, is_beside boolean, verdict text,
+        key text COLLATE "C", kind text, amount bigint, currency text, booked_amount bigint, booked_currency text,
+        occurred_at timestamptz, why text);
+    CREATE INDEX ON statement_difference (key);
 """
 
 _COPY: Final = "COPY statement_line FROM STDIN"
@@ -225,6 +245,18 @@ _MISSING_THERE_TOTAL: Final = """
     GROUP BY 1, 2, 3
 """
 
+# A line that is told twice has its fee twice.
+_TIDY: Final = """
+    DELETE FROM statement_difference f USING statement_difference d
+    WHERE f.verdict = 'fee_differs' AND f.why = %(twice)s AND d.verdict = 'differs' AND d.number = f.number;
+"""
+_DIFFERENCES: Final = """
+    SELECT id, number, is_beside, verdict, key, kind, amount, currency, booked_amount, booked_currency, occurred_at,
+           why, NOT EXISTS (SELECT FROM statement_difference e
+                            WHERE e.verdict = d.verdict AND e.key = d.key AND e.id < d.id)
+    FROM statement_difference d WHERE id > %s ORDER BY id LIMIT %s
+"""
+
 _HEALED: Final = """
     SELECT f.kind, f.subject FROM payments_finding f
     WHERE f.closed_at IS NULL AND f.kind = ANY(%(kinds)s::text[]) AND f.endpoint_id = %(books)s
@@ -235,6 +267,42 @@ _HEALED: Final = """
 """
 
 Total = tuple[Any, ...]
+
+
+def rows_of(line: StatementLine, *, position: int, books: str, unusable: str) -> list[tuple[object, ...]]:
+    """Return a line as rows of the table, its principal first; unusable: how lines without a key are named."""
+    if line.principal is None:
+        name = f"{unusable}{line.number}"
+        nothing = (None,) * 9
+        return [(position, line.number, False, name, "", "", *nothing, None, False, None, None, 0, line.unusable)]
+    rows = [_row(line.principal, line, position, books)]
+    for offset, fact in enumerate(line.beside, start=1):
+        rows.append(_row(fact, None, position + offset, books, number=line.number))
+    return rows
+
+
+def _row(fact: Fact, line: StatementLine | None, position: int, books: str, *, number: int = 0) -> tuple[object, ...]:
+    unit = facts.business_key(books, fact) if fact.kind in facts.MONEY else None
+    amount, is_summed, alias, names = fact.amount_minor, False, None, None
+    if fact.kind in facts.CORRECTIONS:
+        unit = f"{unit}{REVERSED}"
+    if line is not None:
+        number, is_summed = line.number, line.is_summed
+        if is_summed:
+            unit = f"{books}:{facts.escape(fact.payment or '')}:captured"
+            amount = line.sign * (amount or 0)
+        if line.known_as is not None:
+            alias = facts.business_key(books, line.known_as)
+        if line.payout is not None:
+            names = f"{books}:{facts.escape(line.payout)}:paid"
+        elif fact.kind is FactKind.DISPUTE_LOST:
+            implied = replace(fact, kind=FactKind.DISPUTE_FUNDS_WITHDRAWN, part=fact.part or "1")
+            names = facts.business_key(books, implied)
+    return (
+        *(position, number, line is None, unit, fact.kind.value, fact.object_id, fact.part, fact.payment, amount),
+        *(fact.currency, fact.account, fact.reference, fact.reference_rank, fact.occurred_at, fact.into_minor),
+        *(fact.into_currency, is_summed, alias, names, EFFECTS.get(fact.kind, 0), ""),
+    )
 
 
 @contextmanager
@@ -307,6 +375,7 @@ class Staging:
         """Return what is booked of the rows now."""
         keys = {key for row in rows for key in (row.unit, row.alias) if key is not None}
         corrected = {key.removesuffix(REVERSED) for key in keys if key.endswith(REVERSED)}
+        keys |= corrected
         payments = {row.payment for row in rows if row.is_summed and row.payment is not None}
         captures: dict[str, list[Known]] = {}
         for reference, *known in self._rows(
@@ -336,13 +405,13 @@ class Staging:
         seen = [(transfer_id, one.verdict) for one in judged for transfer_id in one.transfer_ids]
         self._insert("statement_seen (transfer_id, verdict)", "bigint[], text[]", seen)
 
-    def note(self, differences: Sequence[Sequence[object]]) -> None:
+    def note(self, differences: Sequence[Difference]) -> None:
         """Keep lines that differ, or are missing here, for the report."""
         self._insert(
             "statement_difference (number, is_beside, verdict, key, kind, amount, currency, booked_amount,"
             " booked_currency, occurred_at, why)",
             "int[], boolean[], text[], text[], text[], bigint[], text[], bigint[], text[], timestamptz[], text[]",
-            differences,
+            [difference[:-1] for difference in differences],
         )
 
     def see(self) -> None:
@@ -413,15 +482,15 @@ class Staging:
         """Return {verdict: how many were noted}."""
         return dict(self._rows("SELECT verdict, count(*) FROM statement_difference GROUP BY verdict"))
 
-    def differences(self, chunk: int) -> Iterator[list[Total]]:
+    def tidy(self) -> None:
+        """Drop what goes without saying, once all is noted."""
+        self._session.execute(_TIDY, {"twice": TWICE})
+
+    def differences(self, chunk: int) -> Iterator[list[Difference]]:
         """Yield what was noted, in the order of the file; what is missing there comes last."""
         last = 0
-        while rows := self._rows(
-            "SELECT id, number, is_beside, verdict, key, kind, amount, currency, booked_amount, booked_currency,"
-            " occurred_at, why FROM statement_difference WHERE id > %s ORDER BY id LIMIT %s",
-            [last, chunk],
-        ):
-            yield [row[1:] for row in rows]
+        while rows := self._rows(_DIFFERENCES, [last, chunk]):
+            yield [Difference(*row[1:]) for row in rows]
             last = rows[-1][0]
 
     def healed(self, *, books_id: int, kinds: Sequence[str], unusable: str) -> list[tuple[str, str]]:
@@ -437,9 +506,3 @@ class Staging:
             self._session.execute(
                 f"INSERT INTO {target} SELECT * FROM unnest({unnested}) ON CONFLICT DO NOTHING", database.arrays(rows)
             )
-
-
-def staged(
-    position: int, number: int, *, books: str, fact: facts.Fact | None, is_beside: bool, why: str = "", **rest: Any
-) -> tuple[object, ...]:
-    raise NotImplementedError

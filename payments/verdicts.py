@@ -26,6 +26,7 @@ MISSING_THERE: Final = "missing_there"
 FEE_DIFFERS: Final = "fee_differs"
 OF_LINES: Final = (MATCHED, BOOKED, DIFFERS, MISSING_HERE)
 
+TWICE: Final = "the file tells it twice"
 REVERSED: Final = ":reversed"  # after the key that a correction is known by: how its transfer is called
 # Facts that can be booked without knowing their payment.
 _WITHOUT_PAYMENT: Final = facts.PAYOUTS | facts.FEES | {FactKind.FUNDS_CONVERTED}
@@ -144,17 +145,24 @@ def _judge(row: Row, history: History) -> Judgement:
     if row.unit is None:
         return Judgement([row], MATCHED, row.fact()) if row.payment else _without_payment(row)
     if row.first != row.position:
-        return _differs(row, "the file tells it twice")
+        return _differs(row, TWICE)
     known = history.transfers.get(row.unit) or history.transfers.get(row.alias or "")
     if known is not None:
         why = differences(row, known)
         return _differs(row, why, (known.amount, known.currency)) if why else _agrees([row], history)
-    correction = history.corrections.get(row.unit.removesuffix(REVERSED))
-    if correction is not None and row.unit.endswith(REVERSED):
-        return _agrees([row], history) if correction == row.money else _differs(row, "amount", correction)
+    if row.unit.endswith(REVERSED) and (other := _corrected(row, row.unit.removesuffix(REVERSED), history)):
+        return _agrees([row], history) if other == row.money else _differs(row, "amount", other)
     if row.payment is None and row.kind not in _WITHOUT_PAYMENT:
         return _without_payment(row)
     return Judgement([row], None, row.fact())
+
+
+def _corrected(row: Row, key: str, history: History) -> Money | None:
+    """Return the amount that a correction differs from, or that of the known one; None: nothing speaks against it."""
+    original = history.transfers.get(key)
+    if original is not None and (original.amount, original.currency) != row.money:
+        return original.amount, original.currency
+    return history.corrections.get(key)
 
 
 def differences(row: Row, known: Known) -> str:

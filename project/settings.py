@@ -22,7 +22,12 @@ from project import embedded
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
-env = environ.Env()
+
+class _Environment(environ.Env):  # type: ignore[misc]
+    ENVIRON = dict(os.environ)  # a copy: what `.env` says is for us, not for every program that reads variables
+
+
+env = _Environment()
 env.read_env(BASE_DIR / os.environ.get("ENV_FILE", ".env"))
 
 

@@ -29,7 +29,7 @@ def main() -> None:
     finally:
         pools.close()
         sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "gunicorn"])
+    os.execv(sys.executable, [sys.executable, "-m", "gunicorn"])  # noqa: S606
 
 
 def _prepare() -> None:
@@ -39,15 +39,18 @@ def _prepare() -> None:
     from payments import recovery
 
     recovery.wait_for_database(recovery.DATABASE_WAIT_S)
-    if _run("migrate", "--check", "--verbosity", "0"):
-        # In a process of its own, which has the time that a migration may take.
-        if subprocess.run([sys.executable, "manage.py", "migrate", "--verbosity", "0"], check=False).returncode:
-            sys.exit(2)
+    if _run("migrate", "--check", "--verbosity", "0") and _migrate():
+        sys.exit(2)
     # 1: an invariant is broken. The service starts, deliveries are answered 503, staff can look.
     if _run("recover") > 1:
         sys.exit(2)
     if settings.DEBUG and _run("seed_demo"):
         sys.exit(2)
+
+
+def _migrate() -> int:
+    # In a process of its own, whose statements may take as long as a migration does.
+    return subprocess.run([sys.executable, "manage.py", "migrate", "--verbosity", "0"], check=False).returncode
 
 
 def _run(*command: str) -> int:

@@ -4,11 +4,11 @@ from django.contrib import admin
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from payments.admin import cells, rows
+from payments.admin import account_page, cells
 from payments.admin.readonly import ReadOnlyAdmin
 from payments.admin.search import Column
-from payments.admin.tables import Section, table
-from payments.models import Account, Entry
+from payments.admin.tables import Section
+from payments.models import Account
 
 
 @admin.register(Account)
@@ -37,14 +37,4 @@ class AccountAdmin(ReadOnlyAdmin):
     ]
 
     def sections(self, request: HttpRequest, instance: Account) -> list[Section]:
-        entries = Entry.objects.filter(account=instance).order_by("-pk")
-        related = entries.select_related("transfer__payment", "transfer__claim")
-        return [
-            table(
-                _("Entries, the newest first"),
-                related.defer("transfer__claim__reply_body"),
-                rows.ACCOUNT_ENTRIES,
-                more_url=cells.list_url(Entry, account__id__exact=instance.pk),
-                empty=_("Nothing was ever booked here."),
-            )
-        ]
+        return account_page.sections(instance)

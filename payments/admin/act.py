@@ -63,6 +63,10 @@ class Act:
         may_view = f"payments.view_{self.model._meta.model_name}"
         return bool(request.user.has_perms([self.permission, may_view]))
 
+    def is_offered(self, instance: Model) -> bool:
+        """Say whether an object's page shows the act's button."""
+        return isinstance(instance, self.model) and (self.offers or self.applies)(instance)
+
     def url(self, pks: Sequence[object]) -> str:
         """Return the address of the page that asks for the reason."""
         return f"{reverse('admin:act', args=[self.name])}?{urlencode([('id', pk) for pk in pks])}"

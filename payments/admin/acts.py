@@ -3,7 +3,7 @@
 Each calls the function that the command calls. Nothing else in the admin writes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from django.db.models import Model
@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 
-from payments import conf, findings, intake, outbox, replay, staff
+from payments import conf, findings, outbox, payees, replay, staff
 from payments.admin.act import Act, AllocationForm, Refused
 from payments.admin.tables import Button
 from payments.models import Account, Claim, Event, Finding, OutboxMessage, Payment
@@ -20,14 +20,13 @@ from payments.payment_states import STAFF_RANK
 AT_ONCE_MAX: Final = 200  # of what is chosen; it has to end within one request
 
 
-def buttons(request: HttpRequest, *instances: Model | None) -> list[Button]:
-    """Return what the reader may do about these."""
+def buttons(request: HttpRequest, *instances: Model | None, without: Collection[str] = ()) -> list[Button]:
+    """Return what the reader may do about these. without: names of acts that make no sense now."""
     return [
         Button(act.label, act.url([instance.pk]))
         for instance in instances
-        if instance is not None
         for act in ALL.values()
-        if act.model is type(instance) and (act.offers or act.applies)(instance) and act.is_allowed(request)
+        if instance is not None and act.name not in without and act.is_offered(instance) and act.is_allowed(request)
     ]
 
 
@@ -60,7 +59,7 @@ def _came_of_it(replayed: replay.Replayed) -> str:
 
 
 def _close(chosen: Sequence[Finding], given: Mapping[str, Any], why: staff.Why) -> str:
-    closed = findings.close([finding.pk for finding in chosen], actor=why.actor, reason=why.reason)
+    closed = findings.close([finding.pk for finding in chosen], why=why)
     return _now("Findings closed: %(closed)d.") % {"closed": closed}
 
 
@@ -79,7 +78,7 @@ def _allocate(payments: Sequence[Payment], given: Mapping[str, Any], why: staff.
         raise Refused(_now("No payee has an account %(account)s in %(currencies)s. Open it first.") % names)
     for payment in payments:
         ref = (payment.endpoint_id, payment.reference)
-        intake.allocate([ref], account=account, actor=why.actor, reason=why.reason)
+        payees.allocate([ref], account=account, why=why)
     return _now("Payments that now belong to %(account)s: %(count)d.") % {"account": account, "count": len(payments)}
 
 

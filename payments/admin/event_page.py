@@ -42,9 +42,9 @@ def sections(request: HttpRequest, event: Event) -> list[Section]:
         *([] if event.claim is None else [reply(event.claim, of_first=event.role == Event.Role.CONFLICT)]),
         table(_("What was booked"), story.entries, rows.ENTRIES, empty=_("Nothing was booked by this event.")),
         *_told_again(story),
-        table(_("Payment"), payments, rows.PAYMENTS),
-        table(_("Messages to the outside"), story.messages, rows.MESSAGES),
-        _events(payments),
+        *_if_any(table(_("Payment"), payments, rows.PAYMENTS)),
+        *_if_any(table(_("Messages to the outside"), story.messages, rows.MESSAGES)),
+        *_if_any(_events(payments)),
         _curl(request, event),
     ]
 
@@ -60,7 +60,9 @@ def body(request: HttpRequest, event: Event, *, revealed: bool = False) -> Secti
         notes.append(gettext("Only the beginning is shown; the download has all of it."))
     if shown.is_masked:
         notes.append(gettext("Personal data is hidden."))
-    buttons = [] if revealed else acts.buttons(request, event)
+    # There is nothing to reveal where nothing is hidden.
+    hidden = [] if shown.is_masked else ["reveal"]
+    buttons = [] if revealed else acts.buttons(request, event, without=hidden)
     return Section(title=title, note=" ".join(notes), text=shown.text, buttons=buttons)
 
 
@@ -71,6 +73,10 @@ def reply(claim: Claim, *, of_first: bool = False) -> Section:
         note=f"{claim.reply_status} {claim.reply_content_type}",
         text=bodies.as_sent(bytes(claim.reply_body)),
     )
+
+
+def _if_any(section: Section) -> list[Section]:
+    return [section] if section.rows else []
 
 
 def _conflict(event: Event, contents: Sequence[Event], story: stories.Story) -> list[Section]:

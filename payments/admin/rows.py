@@ -52,13 +52,12 @@ ENTRIES: Final[Columns] = [
 
 # As seen from an account.
 ACCOUNT_ENTRIES: Final[Columns] = [
+    (_("Recorded"), lambda entry: moment(entry.transfer.recorded_at)),
     (_("Transfer"), lambda entry: link(entry.transfer)),
-    (_("Kind"), lambda entry: entry.transfer.kind),
     (_("Debit"), lambda entry: side(entry, Entry.Direction.DEBIT)),
     (_("Credit"), lambda entry: side(entry, Entry.Direction.CREDIT)),
     (_("Payment"), lambda entry: link(entry.transfer.payment)),
     (_("Event"), lambda entry: _event_of(entry.transfer)),
-    (_("Recorded"), lambda entry: moment(entry.transfer.recorded_at)),
 ]
 
 CONTENTS: Final[Columns] = [

@@ -5,6 +5,7 @@ from payments.models.events import Attempt, Claim, Event
 from payments.models.ledger import Account, Entry, Sighting, Transfer
 from payments.models.operations import Finding, OutboxMessage, StaffAction, Verification, VerifiedBalance
 from payments.models.payments import Correction, Dispute, Payment, Registration
+from payments.models.reconciliations import Reconciliation, ReconciliationLine
 
 __all__ = [
     "Account",
@@ -18,6 +19,8 @@ __all__ = [
     "Finding",
     "OutboxMessage",
     "Payment",
+    "Reconciliation",
+    "ReconciliationLine",
     "Registration",
     "Sighting",
     "StaffAction",

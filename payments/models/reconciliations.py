@@ -82,19 +82,17 @@ class ReconciliationLine(models.Model):
         constraints = [
             models.CheckConstraint(
                 condition=Q(verdict__in=["booked", "differs", "missing_here", "missing_there", "fee_differs"]),
-                name="payments_reconciliationline_verdict",
+                name="payments_reconciled_known_verdict",
             ),
             models.UniqueConstraint(
                 fields=["reconciliation", "key", "number"],
                 condition=Q(verdict="booked"),
-                name="payments_reconciliationline_booked_once",
+                name="payments_reconciled_booked_once",
             ),
         ]
         indexes = [
-            models.Index(fields=["reconciliation", "verdict", "id"], name="payments_reconciliationline"),
-            models.Index(
-                fields=["occurred_at"], condition=Q(verdict="booked"), name="payments_reconciliationline_at"
-            ),
+            models.Index(fields=["reconciliation", "verdict", "id"], name="payments_reconciled_verdict"),
+            models.Index(fields=["occurred_at"], condition=Q(verdict="booked"), name="payments_reconciled_at"),
         ]
 
     def __str__(self) -> str:

@@ -23,11 +23,28 @@ Row = Mapping[str, str]  # a line's fields by the names of their columns
 _ZERO: Final = re.compile(r"(0+(\.0*)?)?")
 _OFFSET: Final = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d{2}))?")
 # As statements abbreviate them; an hour's summer time has a name of its own.
-_ZONE_HOURS: Final = {
-    **{"UTC": 0.0, "GMT": 0.0, "Z": 0.0, "WET": 0.0, "WEST": 1.0, "BST": 1.0, "CET": 1.0, "CEST": 2.0, "EET": 2.0},
-    **{"EEST": 3.0, "IST": 5.5, "WIB": 7.0, "WITA": 8.0, "WIT": 9.0, "SGT": 8.0, "HKT": 8.0, "PHT": 8.0, "JST": 9.0},
-    **{"AEST": 10.0, "AEDT": 11.0, "NZST": 12.0, "NZDT": 13.0, "BRT": -3.0, "EST": -5.0, "EDT": -4.0, "CST": -6.0},
-    **{"CDT": -5.0, "MST": -7.0, "MDT": -6.0, "PST": -8.0, "PDT": -7.0},
+_ZONE_HOURS: Final[dict[str, float]] = {
+    **dict.fromkeys(("UTC", "GMT", "Z", "WET"), 0),
+    **dict.fromkeys(("CET", "BST", "WEST"), 1),
+    **dict.fromkeys(("EET", "CEST"), 2),
+    **dict.fromkeys(("WIB",), 7),
+    **dict.fromkeys(("SGT", "HKT", "PHT", "WITA", "AWST"), 8),
+    **dict.fromkeys(("JST", "WIT"), 9),
+    "EEST": 3,
+    "IST": 5.5,
+    "AEST": 10,
+    "AEDT": 11,
+    "NZST": 12,
+    "NZDT": 13,
+    "BRT": -3,
+    "EDT": -4,
+    "EST": -5,
+    "CDT": -5,
+    "CST": -6,
+    "MDT": -6,
+    "MST": -7,
+    "PDT": -7,
+    "PST": -8,
 }
 
 
@@ -103,7 +120,9 @@ class CsvStatement(Statement):
             names = self._names(next(rows, []), columns)
             for fields in rows:
                 if fields:
-                    yield self._line(dict(zip(names, fields)), len(fields) == len(names), rows.line_num, endpoint)
+                    yield self._line(
+                        dict(zip(names, fields, strict=False)), len(fields) == len(names), rows.line_num, endpoint
+                    )
         except UnicodeDecodeError as error:
             raise StatementUnreadable(f"after line {rows.line_num} the file is not UTF-8") from error
         except csv.Error as error:
@@ -178,9 +197,7 @@ def zone(text: str, name: str) -> tzinfo:
     return timezone(offset if match[1] == "+" else -offset)
 
 
-def fee(
-    amount: tuple[int, str], *, occurred_at: datetime, object_id: str, payment: str | None
-) -> tuple[Fact, ...]:
+def fee(amount: tuple[int, str], *, occurred_at: datetime, object_id: str, payment: str | None) -> tuple[Fact, ...]:
     """Return the fee of a line, none where it is 0; less than 0 is one that came back."""
     minor, currency = amount
     if minor == 0:

@@ -61,7 +61,7 @@ class Stripe(CsvStatement):
 
 
 class _Transaction(NamedTuple):
-    """A line's balance transaction. gross and fee are signed, in the settlement currency; told is what customers saw."""
+    """A line's balance transaction. gross and fee: signed, in the settlement currency; told: what customers saw."""
 
     id: str
     at: datetime
@@ -162,6 +162,4 @@ def _first_leg(principal: Fact) -> Fact | None:
     # An event that lists no balance transactions tells its dispute's leg as the first.
     if principal.kind not in _LEGS:
         return None
-    return Fact(
-        kind=principal.kind, occurred_at=principal.occurred_at, object_id=principal.object_id, part="1"
-    )
+    return Fact(kind=principal.kind, occurred_at=principal.occurred_at, object_id=principal.object_id, part="1")

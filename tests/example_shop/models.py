@@ -1,5 +1,7 @@
 """What the shop keeps of its own."""
 
+from typing import ClassVar
+
 from django.db import models
 
 
@@ -14,6 +16,8 @@ class Order(models.Model):
     currency = models.CharField(max_length=3)
     received = models.BigIntegerField(default=0)
     paid_at = models.DateTimeField(null=True)
+
+    objects: ClassVar[models.Manager["Order"]] = models.Manager()
 
     class Meta:
         app_label = "example_shop"

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from payments import conf, intake, models
 from payments.gateways import base
-from tests import books, deliveries, histories
+from tests import books, deliveries, histories, tellers
 from tests.settling import outcomes
 from tests.unit.gateways import signing
 
 pytestmark = pytest.mark.django_db
 
 
-def job(speaker: histories.Speaker, body: bytes) -> intake.Job:
+def job(speaker: tellers.Speaker, body: bytes) -> intake.Job:
     """Return a body as this gateway's delivery, signed now; its event id, where a header tells it, is the body's."""
     secret, event_id = deliveries.SECRETS[speaker.slug.upper()], f"evt_{sha256(body).hexdigest()[:16]}"
     signed = signing.SIGN[speaker.gateway](body, secret, at=datetime.now(UTC), event_id=event_id)
@@ -29,7 +29,7 @@ def job(speaker: histories.Speaker, body: bytes) -> intake.Job:
     return intake.receive(endpoint, base.Delivery(signed.headers, signed.body, datetime.now(UTC)))
 
 
-def deliver(speaker: histories.Speaker, bodies: Sequence[bytes], sizes: Iterator[int]) -> None:
+def deliver(speaker: tellers.Speaker, bodies: Sequence[bytes], sizes: Iterator[int]) -> None:
     """Settle the bodies in this order, in batches of these sizes; every one of them is understood."""
     waiting = list(bodies)
     while waiting:
@@ -39,7 +39,7 @@ def deliver(speaker: histories.Speaker, bodies: Sequence[bytes], sizes: Iterator
         waiting = waiting[size:]
 
 
-def end(speaker: histories.Speaker, held: books.Books) -> histories.End:
+def end(speaker: tellers.Speaker, held: books.Books) -> histories.End:
     """Return what the database holds in the plan's terms."""
     row = held.payments[speaker.payment]
     assert row["currency"] == speaker.currency
@@ -54,7 +54,7 @@ def end(speaker: histories.Speaker, held: books.Books) -> histories.End:
     )
 
 
-@pytest.mark.parametrize("name", histories.SPEAKERS)
+@pytest.mark.parametrize("name", tellers.SPEAKERS)
 @settings(
     max_examples=12,
     deadline=None,
@@ -64,7 +64,7 @@ def end(speaker: histories.Speaker, held: books.Books) -> histories.End:
 @given(data=st.data())
 def test_any_order_ends_in_what_the_rules_say(small_demo: None, data: st.DataObject, name: str) -> None:
     """Shuffled, repeated and batched at will: the row, balances, findings and transfers of the told order."""
-    speaker = histories.SPEAKERS[name]
+    speaker = tellers.SPEAKERS[name]
     with connection.cursor() as cursor:  # the search for an example may take its time between two statements
         cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
     models.Endpoint.objects.filter(slug=speaker.slug).update(auto_capture=speaker.auto_capture)

@@ -166,7 +166,9 @@ def test_named_destination_must_be_configured(shop: Settings) -> None:
 def test_booked_transfer_is_told(shop: Settings, deliver: Deliver, receiver: Receiver) -> None:
     """One message for one transfer, with what CONTRACT promises in it; a re-delivery tells nothing."""
     for _ in range(2):
-        deliver("payment.captured", event_id="evt_1", payment="p", account="merchant-1", amount=700, reference="order-7")
+        deliver(
+            "payment.captured", event_id="evt_1", payment="p", account="merchant-1", amount=700, reference="order-7"
+        )
 
     status, counts = relay_once()
 
@@ -460,7 +462,8 @@ def drip_continues(client: socket.socket) -> None:
 
 
 def say_nothing(client: socket.socket) -> None:
-    client.recv(1)
+    while client.recv(65536):
+        pass
 
 
 def flood_head(client: socket.socket) -> None:

@@ -154,9 +154,7 @@ def test_name_is_resolved_once(resolve_to: LookUp, listener: socket.socket, monk
     assert called == ["1.1.1.1"]
 
 
-def test_private_addresses_among_public_ones_are_left_out(
-    resolve_to: LookUp, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_private_addresses_among_public_ones_are_left_out(resolve_to: LookUp, monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[Any] = []
 
     def open_(candidate: Any, until: float) -> socket.socket:

@@ -1,6 +1,7 @@
 """The simulated gateway, without the product: what it tells, and what it makes of a server's answers."""
 
 import asyncio
+import io
 import itertools
 import json
 import threading
@@ -8,8 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
+from django.core.management import call_command
+from pytest_django import Settings
 
 from payments import facts, gateways
 from payments.gateways import base
@@ -329,3 +333,55 @@ def test_unreachable_server_is_an_error_before_anything_is_sent() -> None:
 def test_unusable_url_is_named(url: str) -> None:
     with pytest.raises(ValueError, match="http://host:port"):
         wire.Target.of(url, "demo")
+
+
+# The command
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("small_demo")
+class TestSimulate:
+    def simulate(self, *arguments: str) -> tuple[object, dict[str, Any]]:
+        output = io.StringIO()
+        with pytest.raises(SystemExit) as end:
+            call_command("simulate", *arguments, "--events=20", "--json", stdout=output, stderr=io.StringIO())
+        return end.value.code, json.loads(output.getvalue())
+
+    def test_clean_run_exits_0(self) -> None:
+        """The promised members are there, and the seed with which the run can be repeated."""
+        with server(lambda event, _: acknowledged(event)) as (url, _):
+            status, told = self.simulate("demo", "--duplicates=0.5", "--url", url, "--seed=7")
+
+        promised = {"sent", "acked", "retries", "replay_mismatches", "seconds", "rate", "p50_ms", "p99_ms"}
+        assert status == 0
+        assert promised <= told.keys()
+        assert (told["sent"], told["acked"], told["seed"]) == (20, 20, 7)
+
+    def test_unacknowledged_events_exit_1(self) -> None:
+        with server(lambda _event, _nth: response(503, b"{}")) as (url, _):
+            status, told = self.simulate("demo", "--url", url, "--give-up=0.02")
+
+        assert status == 1
+        assert told["unacked"] == 20
+
+    @pytest.mark.parametrize(
+        ("arguments", "problem"),
+        [
+            pytest.param(["nowhere"], "no endpoint nowhere", id="unknown-endpoint"),
+            pytest.param(["demo", "--url=http://127.0.0.1:9"], "nothing answers at", id="unreachable"),
+            pytest.param(["demo", "--url=127.0.0.1"], "http://host:port", id="unusable-url"),
+        ],
+    )
+    def test_what_could_not_run_exits_2(self, arguments: list[str], problem: str) -> None:
+        status, told = self.simulate(*arguments)
+
+        assert status == 2
+        assert problem in told["error"]
+
+    def test_missing_secret_is_named(self, settings: Settings) -> None:
+        settings.PAYMENTS_SECRETS = {}
+
+        status, told = self.simulate("demo")
+
+        assert status == 2
+        assert "PAYMENTS_SECRETS_DEMO" in told["error"]

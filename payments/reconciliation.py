@@ -1,0 +1,447 @@
+"""A gateway's statement against the ledger: what agrees, what no webhook brought, what differs, what is missing where.
+
+The file is read whole before anything is booked, line by line into the staging's tables, and compared there. What is
+missing here is booked through intake.book, the same way as a webhook's facts, CHUNK facts a transaction, safe beside
+live deliveries. This module is the only writer of Reconciliation and ReconciliationLine.
+
+After a crash: what was booked is known by its key, and each booked line is noted in the transaction that books it. The
+next run over the same file goes on with the unfinished one and reports what that would have reported.
+"""
+
+import hashlib
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from django.db import InterfaceError, OperationalError, connection, transaction
+
+from payments import (
+    booking,
+    conf,
+    database,
+    facts,
+    failpoints,
+    findings,
+    intake,
+    ledger,
+    lost_webhooks,
+    models,
+    staging,
+    statement_summary,
+    statements,
+    verdicts,
+)
+from payments.findings import Found
+from payments.staging import Difference, Staging, Window
+from payments.statements.base import StatementLine
+from payments.verdicts import BOOKED, DIFFERS, FEE_DIFFERS, MATCHED, MISSING_HERE, Judgement, Row
+
+logger = logging.getLogger(__name__)
+
+TRANSACTION_S: Final = 30.0  # for one chunk, retries included
+TRIES_MAX: Final = 5  # of one chunk, when others hold its locks
+LOCK_TIMEOUT_MS: Final = 2_500  # under the session's limit of a statement; nobody waits for this answer
+FINISH_CHUNK: Final = 1_000  # findings and lines of one transaction
+FINDINGS_LISTED_MAX: Final = 10_000  # in the report; all are in the run's lines
+DIGEST_SHOWN: Final = 12  # characters: enough to tell statements apart in a finding's subject
+
+BUSY: Final = ("55P03", "57014")  # lock not available, statement timeout
+FINDING_KINDS: Final = (DIFFERS, MISSING_HERE, verdicts.MISSING_THERE, FEE_DIFFERS)
+_CONTRADICTED: Final = ("fact_differs", "correction_differs")
+
+Progress = Callable[[str, int, int | None], None]  # what is done, how many, of how many
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What to reconcile. begin, end: the window, half-open; None: the days that the lines cover.
+
+    columns   {the format's name of a column: the file's title}
+    """
+
+    endpoint: conf.Endpoint
+    path: Path
+    format: str
+    columns: Mapping[str, str] = field(default_factory=dict)
+    begin: datetime | None = None
+    end: datetime | None = None
+    is_dry_run: bool = False
+
+
+@dataclass(slots=True)
+class Report:
+    """What came of it. Amounts in minor units; begin and end are None where nothing says what days it is about."""
+
+    run_id: int | None = None
+    is_resumed: bool = False
+    begin: datetime | None = None
+    end: datetime | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    findings_total: int = 0
+    summary: list[dict[str, Any]] = field(default_factory=list)
+    lost_webhooks: list[dict[str, Any]] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            **self.counts,
+            "findings": self.findings,
+            "findings_total": self.findings_total,
+            "from": None if self.begin is None else self.begin.isoformat(),
+            "to": None if self.end is None else self.end.isoformat(),
+            "summary": self.summary,
+            "lost_webhooks": self.lost_webhooks,
+        }
+
+
+def reconcile(request: Request, *, now: datetime, progress: Progress = lambda what, done, whole: None) -> Report:
+    """Compare a statement with the ledger, book what is missing here, and say what else is not so.
+
+    Raises staging.AlreadyRunning, statements.base.StatementUnreadable, OSError, and database.TransactionFailed when the
+    database could not be used: run it again.
+    """
+    digest = _digest(request.path)
+    with staging.opened() as stage:
+        run = _Run(request, stage, digest, now, progress)
+        run.read()
+        run.compare()
+        return run.conclude()
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class _Run:
+    """One reconciliation under way: read, compare, conclude."""
+
+    def __init__(self, request: Request, stage: Staging, digest: str, now: datetime, progress: Progress) -> None:
+        self._request = request
+        self._endpoint = request.endpoint
+        self._stage = stage
+        self._digest = digest
+        self._now = now
+        self._progress = progress
+        self._books = request.endpoint.books
+        self._unusable = f"{self._books.slug}:statement-{digest[:DIGEST_SHOWN]}:"
+        self._run_id: int | None = None
+        self._ignored = 0
+        self._first_at: datetime | None = None
+        self._last_at: datetime | None = None
+        self._report = Report()
+
+    # Reading ---------------------------------------------------------------------------------------------------------
+
+    def read(self) -> None:
+        """Stage the whole file, so that a broken one is refused before anything of it is booked."""
+        with self._request.path.open("rb") as file:
+            self._stage.load(self._rows(file))
+        self._set_window()
+        if not self._request.is_dry_run:
+            self._begin_or_go_on()
+        failpoints.hit("reconcile_read")
+
+    def _rows(self, file: Any) -> Iterator[tuple[object, ...]]:
+        statement = statements.REGISTRY[self._request.format]
+        position = 0
+        for line in statement.lines(file, self._endpoint.config, self._request.columns):
+            if line.ignored is not None:
+                self._ignored += 1
+                continue
+            self._cover(line)
+            rows = staging.rows_of(line, position=position, books=self._books.slug, unusable=self._unusable)
+            position += len(rows)
+            if position % 4096 < len(rows):
+                self._progress("read", line.number, None)
+            yield from rows
+
+    def _cover(self, line: StatementLine) -> None:
+        if line.principal is None:
+            return
+        at = line.principal.occurred_at
+        if self._first_at is None or at < self._first_at:
+            self._first_at = at
+        if self._last_at is None or at > self._last_at:
+            self._last_at = at
+
+    def _set_window(self) -> None:
+        # Days begin and end at midnight in the zone that the statement itself counts them in.
+        first, last = self._first_at, self._last_at
+        begin = None if first is None else first.replace(hour=0, minute=0, second=0, microsecond=0)
+        end = None if last is None else last.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+        self._report.begin = self._request.begin or begin
+        self._report.end = self._request.end or end
+
+    @property
+    def _window(self) -> Window:
+        end = self._report.end or self._now
+        return Window(self._report.begin or end, end, end - timedelta(days=self._endpoint.gateway.settling_days))
+
+    def _begin_or_go_on(self) -> None:
+        request = self._request
+        known = {
+            "endpoint_id": self._endpoint.id,
+            "file_digest": self._digest,
+            "format": request.format,
+            "asked_from": request.begin,
+            "asked_to": request.end,
+        }
+        with transaction.atomic(durable=True):
+            unfinished = models.Reconciliation.objects.filter(**known, finished_at=None).order_by("-id").first()
+            self._report.is_resumed = unfinished is not None
+            # Only one runs at a time, so an unfinished one was killed.
+            run = unfinished or models.Reconciliation.objects.create(**known, file_name=request.path.name[:255])
+        self._run_id = self._report.run_id = run.pk
+
+    # Comparing -------------------------------------------------------------------------------------------------------
+
+    def compare(self) -> None:
+        """Give every line its verdict; book what is missing here."""
+        self._progress("compare", 0, None)
+        self._stage.match(self._run_id)
+        failpoints.hit("reconcile_matched")
+        whole, done = self._stage.count_open(), 0
+        for rows in self._stage.chunks():
+            history = self._stage.history(rows, books_id=self._books.id, run_id=self._run_id)
+            judged = list(verdicts.judge(rows, history))
+            if self._request.is_dry_run:
+                _leave(judged)
+            else:
+                self._tell([one for one in judged if one.fact is not None])
+                failpoints.hit("reconcile_booked")
+            self._stage.settle(judged)
+            self._stage.note([difference for one in judged for difference in self._differences(one)])
+            done += len(rows)
+            self._progress("book", done, whole)
+        self._stage.see()
+        if not self._request.is_dry_run:
+            self._note_sightings()
+            failpoints.hit("reconcile_sighted")
+
+    def _tell(self, judged: Sequence[Judgement]) -> None:
+        """Tell the facts of the rows in one transaction, and let what comes of it decide."""
+        if not judged:
+            return
+        try:
+            outcomes = self._commit(judged)
+        except (OperationalError, InterfaceError, database.TransactionFailed):
+            raise
+        except Exception as error:
+            if len(judged) > 1:  # one line's failure must not end the others' booking
+                for one in judged:
+                    self._tell([one])
+                return
+            logger.error("reconcile_failed", exc_info=error, extra={"line": judged[0].rows[0].number})
+            outcomes = [_Outcome(MISSING_HERE, f"booking failed: {type(error).__name__}")]
+        for one, outcome in zip(judged, outcomes, strict=True):
+            one.verdict, one.why, one.transfer_ids = outcome.verdict, outcome.why, outcome.transfer_ids
+
+    def _commit(self, judged: Sequence[Judgement]) -> list["_Outcome"]:
+        for attempt in range(1, TRIES_MAX + 1):
+            deadline = time.monotonic() + TRANSACTION_S
+            try:
+                with database.connected(deadline):
+                    return database.in_transaction(partial(self._book, judged), deadline)
+            except OperationalError as error:
+                if database.sqlstate(error) not in BUSY or attempt == TRIES_MAX:
+                    raise
+                logger.info("reconcile_waits", extra={"attempt": attempt, "error": repr(error)})
+                time.sleep(0.1 * attempt)
+        raise AssertionError("Bug: the last try neither returned nor raised")
+
+    def _book(self, judged: Sequence[Judgement]) -> list["_Outcome"]:
+        database.set_lock_timeout(LOCK_TIMEOUT_MS)
+        said = [one.fact for one in judged if one.fact is not None]
+        booked = intake.book(intake.tell(self._endpoint, said, claim_id=None, source="statement"))
+        outcomes = _outcomes(judged, booked)
+        self._insert_lines(
+            [_line(row) for one, outcome in zip(judged, outcomes, strict=True) for row in one.rows if outcome.is_booked]
+        )
+        return outcomes
+
+    def _insert_lines(self, lines: Sequence[Sequence[object]]) -> None:
+        if lines:
+            with connection.cursor() as cursor:
+                cursor.execute(_INSERT_LINES, [self._run_id, *database.arrays(lines)])
+
+    def _differences(self, one: Judgement) -> Iterator[Difference]:
+        if one.verdict in (MATCHED, BOOKED):
+            return
+        booked_amount, booked_currency = one.booked or (None, None)
+        for row in one.rows:
+            if row.is_beside and one.verdict == MISSING_HERE:
+                continue  # its line says so
+            yield Difference(
+                number=row.number,
+                is_beside=row.is_beside,
+                verdict=str(one.verdict),
+                key=row.unit or f"{self._unusable}{row.number}",
+                kind=row.kind,
+                amount=row.amount,
+                currency=row.currency,
+                booked_amount=booked_amount,
+                booked_currency=booked_currency,
+                occurred_at=row.occurred_at,
+                why=one.why,
+            )
+
+    def _note_sightings(self) -> None:
+        done = 0
+        for ids in self._stage.unsighted():
+            deadline = time.monotonic() + TRANSACTION_S
+            with database.connected(deadline):
+                database.in_transaction(partial(_see, ids), deadline)
+            done += len(ids)
+            self._progress("note sightings", done, None)
+
+    # Concluding ------------------------------------------------------------------------------------------------------
+
+    def conclude(self) -> Report:
+        """Find what is missing there, sum up, open the findings, finish the run."""
+        self._progress("conclude", 0, None)
+        listed = statements.REGISTRY[self._request.format].lists
+        with self._stage.snapshot():
+            self._stage.find_missing_there(books_id=self._books.id, window=self._window, listed=listed)
+            self._report.summary = statement_summary.summarize(
+                self._stage, books_id=self._books.id, books=self._books.slug, window=self._window
+            )
+        self._stage.tidy()
+        self._count()
+        with database.connected():
+            self._list_findings()
+            if not self._request.is_dry_run:
+                self._finish()
+                self._report.lost_webhooks = lost_webhooks.lost_webhooks(reconciliation_id=self._run_id)
+        return self._report
+
+    def _count(self) -> None:
+        lines: Counter[str] = Counter()
+        fees = conversions = 0
+        for verdict, is_beside, kind, count in self._stage.counts():
+            if not is_beside:
+                lines[verdict] += count
+            elif verdict == BOOKED:
+                fees += count if kind in facts.FEES else 0
+                conversions += count if kind not in facts.FEES else 0
+        noted = self._stage.count_differences()
+        self._report.counts = {
+            "lines": sum(lines[verdict] for verdict in verdicts.OF_LINES),
+            **{verdict: lines[verdict] for verdict in verdicts.OF_LINES},
+            verdicts.MISSING_THERE: noted.get(verdicts.MISSING_THERE, 0),
+            "fees_booked": fees,
+            "conversions_booked": conversions,
+            "fees_differing": noted.get(FEE_DIFFERS, 0),
+            "ignored": self._ignored,
+        }
+
+    def _list_findings(self) -> None:
+        for chunk in self._stage.differences(FINISH_CHUNK):
+            first = [one for one in chunk if one.is_first]
+            self._report.findings_total += len(first)
+            room = FINDINGS_LISTED_MAX - len(self._report.findings)
+            self._report.findings += [_finding_as_json(one) for one in first[:room]]
+
+    def _finish(self) -> None:
+        """Write what was seen in chunks, each whole; finished by the last; killed before, it begins again."""
+        run = models.Reconciliation.objects.filter(pk__in=[self._run_id])
+        models.ReconciliationLine.objects.filter(reconciliation__in=run).exclude(verdict=BOOKED).delete()
+        for chunk in self._stage.differences(FINISH_CHUNK):
+            with transaction.atomic(durable=True):
+                findings.open_findings([_finding(one, self._books.id) for one in chunk if one.is_first])
+                self._insert_lines([one[:-1] for one in chunk])
+            failpoints.hit("reconcile_found")
+        healed = self._stage.healed(books_id=self._books.id, kinds=FINDING_KINDS, unusable=self._unusable)
+        with transaction.atomic(durable=True):
+            findings.close_healed(healed)
+            run.update(
+                window_from=self._report.begin,
+                window_to=self._report.end,
+                counts=self._report.counts,
+                summary=self._report.summary,
+                finished_at=self._now,
+            )
+            failpoints.hit("reconcile_finished")
+
+
+_INSERT_LINES: Final = """
+    INSERT INTO payments_reconciliationline (reconciliation_id, number, is_beside, verdict, key, kind, amount, currency,
+                                             booked_amount, booked_currency, occurred_at, why)
+    SELECT %s, t.* FROM unnest(%s::int[], %s::boolean[], %s::text[], %s::text[], %s::text[], %s::bigint[], %s::text[],
+                               %s::bigint[], %s::text[], %s::timestamptz[], %s::text[]) AS t
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What came of telling a fact."""
+
+    verdict: str
+    why: str = ""
+    transfer_ids: tuple[int, ...] = ()
+
+    @property
+    def is_booked(self) -> bool:
+        return self.verdict == BOOKED
+
+
+def _leave(judged: Sequence[Judgement]) -> None:
+    for one in judged:
+        if one.verdict is None:
+            one.verdict, one.why = MISSING_HERE, "not booked: a dry run"
+
+
+def _outcomes(judged: Sequence[Judgement], booked: booking.Booking) -> list[_Outcome]:
+    contradicted = {found.subject for found in booked.found if found.kind in _CONTRADICTED}
+    new = {posting.key: posting.id for posting in booked.transfers}
+    outcomes = []
+    for position, (one, told) in enumerate(zip(judged, booked.told, strict=True)):
+        if one.verdict is not None:  # it tells of no money: there is nothing that could be booked
+            outcomes.append(_Outcome(one.verdict))
+            continue
+        differs = FEE_DIFFERS if one.rows[0].is_beside else DIFFERS
+        if told.key in contradicted:
+            outcomes.append(_Outcome(differs, "another content was booked meanwhile"))
+        elif position in booked.known or (told.fact.kind in facts.TOTALS and told.key not in new):
+            outcomes.append(_Outcome(MATCHED))
+        else:
+            transfer_id = new.get(told.key or "")
+            outcomes.append(_Outcome(BOOKED, transfer_ids=() if transfer_id is None else (transfer_id,)))
+    return outcomes
+
+
+def _line(row: Row) -> tuple[object, ...]:
+    return (
+        *(row.number, row.is_beside, BOOKED, row.unit, row.kind, row.amount, row.currency, None, None),
+        *(row.occurred_at, ""),
+    )
+
+
+def _see(transfer_ids: Sequence[int]) -> None:
+    ledger.see_again([(transfer_id, None, "statement") for transfer_id in transfer_ids])
+
+
+def _finding(one: Difference, books_id: int) -> Found:
+    return Found(one.verdict, one.key, _detail(one), books_id)
+
+
+def _finding_as_json(one: Difference) -> dict[str, Any]:
+    return {"kind": one.verdict, "subject": one.key, "detail": {"line": one.number, **_detail(one)}}
+
+
+def _detail(one: Difference) -> dict[str, Any]:
+    # Without the line's number: another file that says the same is nothing new.
+    said = {
+        "why": one.why,
+        "fact": one.kind,
+        "statement": None if one.amount is None else {"amount": one.amount, "currency": one.currency},
+        "booked": None if one.booked_amount is None else {"amount": one.booked_amount, "currency": one.booked_currency},
+        "occurred_at": None if one.occurred_at is None else one.occurred_at.isoformat(),
+    }
+    return {name: value for name, value in said.items() if value}
