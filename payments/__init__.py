@@ -1,13 +1,13 @@
 """Sekali: gateway webhooks become money in a ledger, exactly once.
 
-What applications use is here: payments.handler and payments.Booked (handlers.py). Loaded when asked for, because
-settings import a part of this package before there are any.
+What applications use is here: payments.handler and payments.Booked (handlers.py, booked.py). It is loaded when asked
+for, because settings import a part of this package before there are any.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from payments.handlers import Booked as Booked
+    from payments.booked import Booked as Booked
     from payments.handlers import handler as handler
 
 

@@ -12,6 +12,7 @@ Raw SQL: the ORM's bulk_create(ignore_conflicts=True) doesn't tell which rows it
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -251,6 +252,42 @@ def record_failure(candidate: Candidate, *, note: str) -> int:
             ],
         )
         return int(cursor.fetchone()[0])
+
+
+# Bodies that are old and no longer needed: of claimed events, unless somebody still has to look at one.
+_IS_NEEDED: Final = """
+    (e.claim_id IS NULL OR EXISTS (
+        SELECT FROM payments_finding f JOIN payments_endpoint p ON p.id = e.endpoint_id
+        WHERE f.kind = 'quarantined' AND f.closed_at IS NULL AND f.subject = p.slug || ':' || e.event_id))
+"""
+_COUNT_BODIES: Final = f"""
+    SELECT count(*) FILTER (WHERE NOT {_IS_NEEDED}), count(*) FILTER (WHERE {_IS_NEEDED})
+    FROM payments_event e WHERE e.body IS NOT NULL AND e.received_at < %s
+"""
+_FORGET_BODIES: Final = f"""
+    UPDATE payments_event SET body = NULL
+    WHERE id IN (
+        SELECT e.id FROM payments_event e
+        WHERE e.id > %s AND e.body IS NOT NULL AND e.received_at < %s AND NOT {_IS_NEEDED}
+        ORDER BY e.id LIMIT %s
+        FOR NO KEY UPDATE OF e)
+    RETURNING id
+"""
+
+
+def count_bodies(*, before: datetime) -> tuple[int, int]:
+    """Return how many bodies of events received before then could be forgotten, and how many are still needed."""
+    with connection.cursor() as cursor:
+        cursor.execute(_COUNT_BODIES, [before])
+        could, needed = cursor.fetchone()
+        return could, needed
+
+
+def forget_bodies(*, before: datetime, after_id: int, limit: int) -> list[int]:
+    """Set the bodies of events received before then to null; return their ids. Needs a transaction."""
+    with connection.cursor() as cursor:
+        cursor.execute(_FORGET_BODIES, [after_id, before, limit])
+        return [row[0] for row in cursor.fetchall()]
 
 
 def _safe_headers(candidate: Candidate) -> dict[str, str]:

@@ -119,7 +119,7 @@ def _endpoint(row: models.Endpoint) -> Endpoint:
             auto_capture=row.auto_capture,
         ),
         default_payee=row.default_payee,
-        has_one_payment_per_reference=gateway.assurance is base.Assurance.FIELDS_SIGNED and not row.confirms,
+        has_one_payment_per_reference=not gateway.proves_payment and not row.confirms,
         refuses_conflicts=gateway.refuses_conflicts if not row.conflicts else row.conflicts == "refuse",
         secrets=tuple(settings.PAYMENTS_SECRETS.get(_suffix(row.slug), ())),
     )

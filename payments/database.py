@@ -130,6 +130,12 @@ def set_lock_timeout(milliseconds: int) -> None:
         cursor.execute("SELECT set_config('lock_timeout', %s, true)", [str(milliseconds)])
 
 
+def lift_statement_timeout() -> None:
+    """Let statements take as long as they need until the end of this transaction, where no delivery waits for it."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('statement_timeout', '0', true)")
+
+
 def sqlstate(error: BaseException) -> str | None:
     """Return the SQLSTATE behind an error: https://www.postgresql.org/docs/current/errcodes-appendix.html"""
     cause = error.__cause__ if error.__cause__ is not None else error

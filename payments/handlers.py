@@ -26,15 +26,15 @@ import inspect
 import logging
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from django.db import OperationalError, connection, transaction
 
-from payments import database, findings, metrics, models, postings
-from payments.facts import FactKind
+from payments import booked, database, findings, metrics, models
+from payments.booked import Booked
 from payments.findings import Found
 from payments.ledger import Posting
 
@@ -45,27 +45,7 @@ SLOW_S: Final = 0.25  # every delivery of a batch waits for its handlers: a slow
 ERROR_CHARS_MAX: Final = 300  # of an exception's text in a finding
 COST_MAX: Final = 2  # a lost transaction costs this much, a deadlock half of it; then the run counts as failed
 REMEMBERED_MAX: Final = 1000  # runs that cost a transaction; far more than there ever are
-_TRY_AGAIN: Final = ("40001", "40P01")  # serialization failure, deadlock
-
-# What a transfer is to handlers, where that isn't its kind: a total's rise is money like any other.
-_NAMES: Final[dict[str, str]] = {
-    FactKind.PAYMENT_CAPTURED_TOTAL: FactKind.PAYMENT_CAPTURED,
-    FactKind.REFUNDED_TOTAL: FactKind.REFUND_SUCCEEDED,
-}
-_REVERSAL_NAMES: Final[dict[str, str]] = {
-    FactKind.PAYMENT_CAPTURED: FactKind.PAYMENT_REVERSED,
-    FactKind.REFUND_SUCCEEDED: FactKind.REFUND_FAILED,
-    FactKind.PAYOUT_PAID: FactKind.PAYOUT_FAILED,
-}
-NAMES: Final = frozenset(
-    {
-        *(str(kind) for kind in postings.TABLE if kind not in _NAMES),
-        *map(str, _REVERSAL_NAMES.values()),
-        postings.ALLOCATION,
-        postings.ADJUSTMENT,
-        str(FactKind.FUNDS_CONVERTED),
-    }
-)
+AGAIN_S: Final = 3.0  # for one run that is repeated: its transaction, retries included
 
 # Our tables are written by their own modules only, and locked in one order. enqueue() has its own.
 _FOREIGN: Final = re.compile(
@@ -73,38 +53,6 @@ _FOREIGN: Final = re.compile(
     r"|\bpayments_.*\bFOR\s+(?:NO\s+KEY\s+UPDATE|UPDATE|SHARE|KEY\s+SHARE)\b",
     re.IGNORECASE | re.DOTALL,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Booked:
-    """One new transfer, as handlers are told of it.
-
-    fact          what happened, a name in NAMES
-    key           its business key, unique for ever; transfer_id its row
-    books         slug of the endpoint whose payments and accounts it is in
-    payment       the gateway's reference of the payment, payment_id its row; None for payouts
-    reference     the merchant's own reference: an order number
-    account       code of the payee's account, None while nobody is named
-    amount_minor  minor units of currency, always positive
-    occurred_at   when it happened in the world
-    source        webhook, statement, registration, staff or system
-    event         id of the gateway's event that told it; None where none did
-    """
-
-    fact: str
-    key: str
-    transfer_id: int
-    books: str
-    payment: str | None
-    payment_id: int | None
-    reference: str | None
-    account: str | None
-    amount_minor: int
-    currency: str
-    occurred_at: datetime
-    source: str
-    event: str | None
-
 
 Function = TypeVar("Function", bound=Callable[[Booked], object])
 
@@ -119,8 +67,10 @@ class NotAllowed(Exception):
     """A handler did what it must not do; the text says what, and what to do instead."""
 
 
+_Run = tuple[str, str, bool]  # the handler's name, the transfer's key, whether it is run again because somebody asked
+
 _handlers: dict[str, list[Handler]] = {}  # what happened -> who is told, in the order of registration
-_costs: dict[tuple[str, str], int] = {}  # (handler, transfer key) -> what its runs in this process cost so far
+_costs: dict[_Run, int] = {}  # what runs have cost in this process so far
 
 
 def handler(*facts: str) -> Callable[[Function], Function]:
@@ -137,9 +87,9 @@ def handler(*facts: str) -> Callable[[Function], Function]:
 
     Raises ValueError for an unknown fact or a function registered twice, TypeError for an async one.
     """
-    if not facts or (unknown := set(facts) - NAMES):
+    if not facts or (unknown := set(facts) - booked.NAMES):
         raise ValueError(
-            f"not a fact with a transfer: {sorted(unknown) if facts else 'none named'}. Known: {sorted(NAMES)}"
+            f"not a fact with a transfer: {sorted(unknown) if facts else 'none named'}. Known: {sorted(booked.NAMES)}"
         )
 
     def register(function: Function) -> Function:
@@ -156,99 +106,74 @@ def handler(*facts: str) -> Callable[[Function], Function]:
     return register
 
 
-def run(booked: Sequence[Posting], *, event_ids: Mapping[int, str]) -> None:
+def run(transfers: Sequence[Posting], *, event_ids: Mapping[int, str]) -> None:
     """Run the handlers of the new transfers; open a finding for each that fails. Needs the transaction that books them.
 
     event_ids: claim id -> event id. Raises what has to undo the whole transaction: Note [Handlers and money].
     """
-    if not _handlers or not booked:
+    if not _handlers or not transfers:
         return
     # In key order: two batches that touch the same rows of an application do so in the same order.
-    in_order = sorted(booked, key=lambda posting: posting.key)
+    in_order = sorted(transfers, key=lambda posting: posting.key)
     failed = [
         found
         for posting in in_order
-        for one in _handlers.get(fact_of(posting.kind, posting.reverses.kind if posting.reverses else None), ())
-        if (found := _run_one(one, _told(posting, event_ids), posting.claim_id)) is not None
+        for one in _handlers.get(booked.fact_of_posting(posting), ())
+        if (found := _run_one(one, booked.of_posting(posting, event_ids), posting.claim_id)) is not None
     ]
     findings.open_findings(failed)
-
-
-def fact_of(kind: str, reversed_kind: str | None) -> str:
-    """Return what a transfer is to handlers."""
-    if reversed_kind is not None:
-        return _REVERSAL_NAMES[reversed_kind]
-    return _NAMES.get(kind, kind)
-
-
-def _told(posting: Posting, event_ids: Mapping[int, str]) -> Booked:
-    if posting.id is None:
-        raise AssertionError(f"Bug: {posting.key} is not new")
-    state = posting.state
-    return Booked(
-        fact=fact_of(posting.kind, posting.reverses.kind if posting.reverses else None),
-        key=posting.key,
-        transfer_id=posting.id,
-        books=posting.books,
-        payment=state.reference if state else None,
-        payment_id=state.id if state else None,
-        reference=state.merchant_reference if state else None,
-        account=state.payee if state else None,
-        amount_minor=posting.amount,
-        currency=posting.currency,
-        occurred_at=posting.occurred_at,
-        source=posting.source,
-        event=event_ids.get(posting.claim_id) if posting.claim_id is not None else None,
-    )
 
 
 # One run, in a savepoint ----------------------------------------------------------------------------------------------
 
 
-def _run_one(one: Handler, booked: Booked, claim_id: int | None) -> Found | None:
+def _run_one(one: Handler, told: Booked, claim_id: int | None, *, is_again: bool = False) -> Found | None:
     """Return the finding of a run that failed, None if it went well."""
-    if _costs.get((one.name, booked.key), 0) >= COST_MAX:
+    run_ = (one.name, told.key, is_again)
+    if _costs.get(run_, 0) >= COST_MAX:
         error = "the transaction was lost while it ran, so it was not tried again"
+        if is_again:
+            del _costs[run_]  # whoever asks once more has a reason to
     else:
-        error = _attempt(one, booked)
+        error = _attempt(one, told, run_)
     if not error:
         return None
     detail = {
         "handler": one.name,
-        "transfer": booked.key,
-        "transfer_id": booked.transfer_id,
+        "transfer": told.key,
+        "transfer_id": told.transfer_id,
         "claim": claim_id,
-        "event": booked.event,
+        "event": told.event,
         "error": error,
     }
-    return Found(FAILED, f"{one.name} {booked.key}", detail)
+    return Found(FAILED, f"{one.name} {told.key}", detail)
 
 
-def _attempt(one: Handler, booked: Booked) -> str:
+def _attempt(one: Handler, told: Booked, run_: _Run) -> str:
     """Run it; return what failed, or "". Raises what the whole transaction has to be tried again for."""
     began_at = time.perf_counter()
     try:
         with connection.execute_wrapper(_refuse_foreign), transaction.atomic():
-            _call(one, booked)
+            _call(one, told)
         return ""
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a handler must not be able to end the server either
         if _is_transaction_lost():
-            _remember_cost(one, booked, COST_MAX)
+            _remember_cost(run_, COST_MAX)
             # Else the outer block, on its way out, would open another connection, and nobody would know of the loss.
             connection.close()
             raise OperationalError(f"the transaction was lost while {one.name} ran") from error
-        if database.sqlstate(error) in _TRY_AGAIN:
-            _remember_cost(one, booked, COST_MAX // 2)
+        if database.sqlstate(error) in database.TRY_AGAIN:
+            _remember_cost(run_, COST_MAX // 2)
             raise
-        logger.exception("handler_failed", extra={"handler": one.name, "transfer": booked.key})
+        logger.exception("handler_failed", extra={"handler": one.name, "transfer": told.key})
         return _shown(error)
     finally:
-        _observe(one, booked, time.perf_counter() - began_at)
+        _observe(one, told, time.perf_counter() - began_at)
 
 
-def _call(one: Handler, booked: Booked) -> None:
+def _call(one: Handler, told: Booked) -> None:
     hooks = len(connection.run_on_commit)
-    one.function(booked)
+    one.function(told)
     if len(connection.run_on_commit) > hooks:
         raise NotAllowed("transaction.on_commit: a crash would lose it. Call outbox.enqueue()")
     if transaction.get_rollback():
@@ -266,22 +191,21 @@ def _is_transaction_lost() -> bool:
     return raw is None or bool(raw.closed) or connection.needs_rollback
 
 
-def _remember_cost(one: Handler, booked: Booked, cost: int) -> None:
+def _remember_cost(run_: _Run, cost: int) -> None:
     if len(_costs) >= REMEMBERED_MAX:
         _costs.clear()
-    _costs[one.name, booked.key] = _costs.get((one.name, booked.key), 0) + cost
+    _costs[run_] = _costs.get(run_, 0) + cost
 
 
-def _observe(one: Handler, booked: Booked, seconds: float) -> None:
+def _observe(one: Handler, told: Booked, seconds: float) -> None:
     metrics.handler_seconds.labels(one.name).observe(seconds)
     if seconds > SLOW_S:
-        logger.warning(
-            "handler_slow", extra={"handler": one.name, "transfer": booked.key, "seconds": round(seconds, 3)}
-        )
+        logger.warning("handler_slow", extra={"handler": one.name, "transfer": told.key, "seconds": round(seconds, 3)})
 
 
-def _shown(error: Exception) -> str:
-    text = f"{type(error).__name__}: {error}"[:ERROR_CHARS_MAX]
+def _shown(error: BaseException) -> str:
+    # Not str(): that may fail in its turn.
+    text = "".join(traceback.format_exception_only(error)).strip()[:ERROR_CHARS_MAX]
     return text if text.isprintable() else ascii(text)[1:-1]  # PostgreSQL's text can't hold everything
 
 
@@ -295,59 +219,46 @@ class Again:
     done: int = 0
     failed: int = 0
 
+    def __add__(self, other: "Again") -> "Again":
+        return Again(self.done + other.done, self.failed + other.failed)
+
 
 def run_again(*, claim_ids: Collection[int] | None = None) -> Again:
     """Run what open findings say failed, for these claims or all; close the findings of what goes well now.
 
-    Needs a transaction. A handler that is no longer registered stays failed.
+    Each in a transaction of its own, so not to be called inside one. A handler that is no longer registered stays
+    failed. Raises the database's errors.
     """
     opened = models.Finding.objects.filter(kind=FAILED, closed_at=None)
     if claim_ids is not None:
         opened = opened.filter(detail__claim__in=list(claim_ids))
-    rows = list(opened.order_by("id").select_for_update(no_key=True))
-    if not rows:
+    results = [_run_finding(finding_id) for finding_id in opened.order_by("id").values_list("id", flat=True)]
+    return sum(results, Again())
+
+
+def _run_finding(finding_id: int) -> Again:
+    return database.in_transaction(lambda: _run_found(finding_id), time.monotonic() + AGAIN_S)
+
+
+def _run_found(finding_id: int) -> Again:
+    opened = models.Finding.objects.filter(id=finding_id, closed_at=None)
+    finding = opened.select_for_update(no_key=True).first()
+    if finding is None:  # somebody else's run went well meanwhile
         return Again()
-    transfers = _read_transfers(row.detail["transfer_id"] for row in rows)
-    failed: list[Found] = []
-    for row in rows:
-        found = _run_found(row, transfers[row.detail["transfer_id"]])
-        if found is not None:
-            failed.append(found)
-    still = {found.subject for found in failed}
-    findings.open_findings(failed)
-    findings.close_healed([(FAILED, row.subject) for row in rows if row.subject not in still])
-    return Again(len(rows) - len(failed), len(failed))
-
-
-def _read_transfers(ids: Iterable[int]) -> dict[int, models.Transfer]:
-    rows = models.Transfer.objects.select_related("endpoint", "payment", "claim", "reverses")
-    return {row.pk: row for row in rows.filter(id__in=set(ids))}
-
-
-def _run_found(finding: models.Finding, transfer: models.Transfer) -> Found | None:
-    booked = _told_again(transfer)
-    name = finding.detail["handler"]
-    one = next((known for known in _handlers.get(booked.fact, ()) if known.name == name), None)
-    if one is None:
-        return Found(FAILED, finding.subject, {**finding.detail, "error": "the handler is not registered"})
-    _costs.pop((name, booked.key), None)  # somebody asked for it
-    return _run_one(one, booked, transfer.claim_id)
-
-
-def _told_again(transfer: models.Transfer) -> Booked:
-    payment = transfer.payment
-    return Booked(
-        fact=fact_of(transfer.kind, transfer.reverses.kind if transfer.reverses else None),
-        key=transfer.key,
-        transfer_id=transfer.pk,
-        books=transfer.endpoint.slug,
-        payment=payment.reference if payment else None,
-        payment_id=payment.pk if payment else None,
-        reference=payment.merchant_reference if payment else None,
-        account=payment.payee if payment else None,
-        amount_minor=transfer.amount,
-        currency=transfer.currency,
-        occurred_at=transfer.occurred_at,
-        source=transfer.source,
-        event=transfer.claim.event_id if transfer.claim else None,
+    transfer = models.Transfer.objects.select_related("endpoint", "payment", "claim", "reverses").get(
+        pk=finding.detail["transfer_id"]
     )
+    found = _run_registered(finding, booked.of_row(transfer), transfer.claim_id)
+    if found is None:
+        findings.close_healed([(FAILED, finding.subject)])
+        return Again(done=1)
+    findings.open_findings([found])
+    return Again(failed=1)
+
+
+def _run_registered(finding: models.Finding, told: Booked, claim_id: int | None) -> Found | None:
+    name = finding.detail["handler"]
+    for one in _handlers.get(told.fact, ()):
+        if one.name == name:
+            return _run_one(one, told, claim_id, is_again=True)
+    return Found(FAILED, finding.subject, {**finding.detail, "error": "the handler is not registered"})

@@ -216,7 +216,7 @@ def _settle_in_transaction(jobs: Sequence[Job], known: Known) -> list[Answer]:
     failpoints.hit("after_events")
 
     owners = [candidate for candidate in candidates if candidate.is_owner]
-    _quarantine_rivals(owners, decisions)
+    quarantine_rivals(owners, decisions)
     told: list[Told] = []
     positions: list[range] = []  # in `told`, of each owner's facts
     for owner in owners:
@@ -241,10 +241,11 @@ def _tell(owner: claims.Candidate, decisions: Known) -> list[Told]:
     return tell(owner.endpoint, owner.notice.facts, claim_id=decisions[owner.key].claim_id)
 
 
-def _quarantine_rivals(owners: Sequence[claims.Candidate], decisions: Known) -> None:
+def quarantine_rivals(owners: Sequence[claims.Candidate], decisions: Known) -> None:
     """Quarantine captures of a second payment of one order, at gateways whose signature doesn't cover the payment.
 
-    Whoever saw one such delivery could send it again under other payments' ids. Staff can still book it with `retry`.
+    Whoever saw one such delivery could send it again under other payments' ids. Staff who name the event can still book
+    it with `retry`.
     """
     told = [(owner, one) for owner in owners for one in _tell(owner, decisions)]
     captures = [

@@ -195,15 +195,16 @@ def corrections(keys: Collection[str]) -> dict[str, Corrected]:
 
 _SEE: Final = """
     INSERT INTO payments_sighting (transfer_id, claim_id, source)
-    SELECT DISTINCT transfer_id, claim_id, source FROM unnest(%s::bigint[], %s::bigint[], %s::text[])
-        AS t (transfer_id, claim_id, source)
-    ORDER BY transfer_id, claim_id, source
+    SELECT DISTINCT s.transfer_id, s.claim_id, s.source FROM unnest(%s::bigint[], %s::bigint[], %s::text[])
+        AS s (transfer_id, claim_id, source)
+    WHERE NOT EXISTS (SELECT FROM payments_transfer t WHERE t.id = s.transfer_id AND t.claim_id = s.claim_id)
+    ORDER BY s.transfer_id, s.claim_id, s.source
     ON CONFLICT DO NOTHING
 """
 
 
 def see_again(sightings: Collection[tuple[int, int | None, str]]) -> None:
-    """Note (transfer id, claim id, source) of facts that were told again."""
+    """Note (transfer id, claim id, source) of facts that were told again. The claim that booked one is no second."""
     if sightings:
         with connection.cursor() as cursor:
             cursor.execute(_SEE, database.arrays(sightings))
@@ -212,8 +213,24 @@ def see_again(sightings: Collection[tuple[int, int | None, str]]) -> None:
 # Accounts and entries -------------------------------------------------------------------------------------------------
 
 
+# Note [Accounts opened meanwhile]
+# Who finds that a payee has no account books to suspense; who opens it moves there what waits. Both take this lock, the
+# first shared and before looking again, or they could pass each other unseen and the money would wait for ever.
+_OPENING: Final = 7_236_402
+
+
 def read_accounts(keys: Collection[AccountKey]) -> dict[AccountKey, Account]:
-    """Return those of the accounts that are open."""
+    """Return those of the accounts that are open. A payee's that isn't will not be opened before our COMMIT."""
+    found = _read_accounts(keys)
+    missing = [key for key in keys if key not in found and not postings.is_own_code(key[0])]
+    if missing:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock_shared(%s)", [_OPENING])
+        found |= _read_accounts(missing)
+    return found
+
+
+def _read_accounts(keys: Collection[AccountKey]) -> dict[AccountKey, Account]:
     if not keys:
         return {}
     with connection.cursor() as cursor:
@@ -243,6 +260,8 @@ def open_accounts(wanted: Iterable[tuple[str, str, str, int | None]]) -> set[Acc
     if not rows:
         return set()
     with connection.cursor() as cursor:
+        if any(endpoint_id is None for *_, endpoint_id in rows):  # Note [Accounts opened meanwhile]
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_OPENING])
         cursor.execute(_OPEN_ACCOUNTS, database.arrays(rows))
         return {(row[0], row[1]) for row in cursor.fetchall()}
 

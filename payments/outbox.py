@@ -7,11 +7,12 @@ After a crash: a message is there exactly if its cause is; it is sent at least o
 relay was killed is due again when its lease ends.
 
 # Note [Leases]
-A message is taken by one short statement that moves its due_at to the end of a lease: no lock, no transaction and no
-connection is held while it is sent. Whoever finds it due again takes it over and sends it with the same key. The lease
-also tells a taker's word from a stale one: a failure counts only while the message still has the lease it was taken
-with, a success always counts. Messages are found by being due, never by an id greater than the last one seen: a low id
-that commits late is simply due.
+A message is taken by one short statement that moves its due_at to the end of a lease, and kept by renewing the lease
+while it is under way: no lock, no transaction and no connection is held while it is sent. A lease is short, so that a
+killed relay's messages are soon due again; whoever finds one due takes it over and sends it with the same key. The
+lease also tells a taker's word from a stale one: a failure counts only while the message still has its taker's lease, a
+success always counts. Messages are found by being due, never by an id greater than the last one seen: a low id that
+commits late is simply due.
 
 Raw SQL: SKIP LOCKED per destination, and updates that depend on what is there, one statement each.
 """
@@ -27,8 +28,8 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Count, Min, Q
 
-from payments import database, findings, models, postings, staff
-from payments.facts import TYPE_NAMES, FactKind
+from payments import booked, database, findings, models, postings, staff
+from payments.facts import TYPE_NAMES
 from payments.findings import Found
 from payments.ledger import Posting
 
@@ -39,12 +40,7 @@ DEAD: Final = "outbox_dead"  # the kind of finding that a dead message opens
 _KEY: Final = re.compile(r"[!-\-/-~]{1,180}")
 _TOPIC: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
-# What a reversal says, by what it reverses; and the transfers that no gateway tells as such.
-_REVERSAL_NAMES: Final[dict[str, str]] = {
-    FactKind.PAYMENT_CAPTURED: TYPE_NAMES[FactKind.PAYMENT_REVERSED],
-    FactKind.REFUND_SUCCEEDED: TYPE_NAMES[FactKind.REFUND_FAILED],
-    FactKind.PAYOUT_PAID: TYPE_NAMES[FactKind.PAYOUT_FAILED],
-}
+# The transfers that no gateway tells as such.
 _DERIVED_NAMES: Final = {
     postings.ALLOCATION: "payment.allocated",
     postings.CAPTURE_NAMED: "payment.capture_named",
@@ -64,18 +60,18 @@ _ENQUEUE: Final = """
 """
 
 
-def enqueue_transfers(booked: Sequence[Posting], *, event_ids: Mapping[int, str]) -> None:
+def enqueue_transfers(transfers: Sequence[Posting], *, event_ids: Mapping[int, str]) -> None:
     """Enqueue one message about each new transfer for each destination. Needs the transaction that books them.
 
     event_ids: claim id -> event id, for the claims of this batch.
     """
     destinations = sorted(settings.PAYMENTS_OUTBOX)
-    if not destinations or not booked:
+    if not destinations or not transfers:
         return
     rows = sorted(
         (f"{destination}:{posting.id}", destination, topic(posting), _body(posting, event_ids), posting.id)
         for destination in destinations
-        for posting in booked
+        for posting in transfers
     )
     with connection.cursor() as cursor:
         cursor.execute(_ENQUEUE, database.arrays(rows))
@@ -124,9 +120,8 @@ def enqueue(
 
 def topic(posting: Posting) -> str:
     """Return what a transfer is called outside: the demo's event types, and four names of our own."""
-    if posting.reverses is not None:
-        return _REVERSAL_NAMES[posting.reverses.kind]
-    return _DERIVED_NAMES.get(posting.kind) or TYPE_NAMES[posting.kind]
+    fact = booked.fact_of_posting(posting)
+    return _DERIVED_NAMES.get(fact) or TYPE_NAMES[fact]
 
 
 def _body(posting: Posting, event_ids: Mapping[int, str]) -> str:
@@ -146,9 +141,12 @@ def _body(posting: Posting, event_ids: Mapping[int, str]) -> str:
 # Sending: Note [Leases] -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Message:
-    """A message taken to be sent. attempts: the tries before this one, as far as their outcome is known."""
+    """A message taken to be sent. leased_until moves with each renewal; the rest stays.
+
+    attempts    the tries before this one, as far as their outcome is known
+    """
 
     id: int
     key: str
@@ -184,7 +182,7 @@ _TAKE: Final = """
         FROM unnest(%s::text[], %s::integer[]) AS lane (destination, room)
         CROSS JOIN LATERAL (
             SELECT id FROM payments_outboxmessage
-            WHERE state = 'ready' AND destination = lane.destination AND due_at <= COALESCE(%s, clock_timestamp())
+            WHERE state = 'ready' AND destination = lane.destination AND due_at <= COALESCE(%s, statement_timestamp())
             ORDER BY due_at, id
             LIMIT lane.room
             FOR UPDATE SKIP LOCKED
@@ -206,6 +204,26 @@ def take(rooms: Mapping[str, int], *, lease_s: float, due_by: datetime | None = 
     with connection.cursor() as cursor:
         cursor.execute(_TAKE, [*database.arrays(sorted(rooms.items())), due_by, lease_s])
         return [Message(*row) for row in cursor.fetchall()]
+
+
+_RENEW: Final = """
+    UPDATE payments_outboxmessage m SET due_at = clock_timestamp() + %s * interval '1 second'
+    FROM unnest(%s::bigint[], %s::timestamptz[]) AS t (id, leased_until)
+    WHERE m.id = t.id AND m.due_at = t.leased_until AND m.state = 'ready'
+    RETURNING m.id, m.due_at
+"""
+
+
+def renew(messages: Collection[Message], *, lease_s: float) -> None:
+    """Let messages under way be ours for lease_s seconds from now; those that another relay took stay its own."""
+    rows = [(message.id, message.leased_until) for message in messages]
+    if not rows:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(_RENEW, [lease_s, *database.arrays(rows)])
+        renewed = dict(cursor.fetchall())
+    for message in messages:
+        message.leased_until = renewed.get(message.id, message.leased_until)
 
 
 _SENT: Final = """

@@ -49,16 +49,21 @@ def insert(ref: Ref, wanted: Registered) -> bool:
 
 
 def read(refs: Collection[Ref]) -> dict[Ref, Registered]:
-    """Return what was registered of these merchant references."""
+    """Return what was registered of these merchant references, locked in their order.
+
+    What `compare` sums up must not change beside it: a fact may name a payment and not its reference, so its
+    transaction holds no other lock that the reference's other payments would meet.
+    """
     if not refs:
         return {}
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT r.endpoint_id, r.merchant_reference, r.account, r.amount, r.currency"
-            " FROM unnest(%s::bigint[], %s::text[]) AS k (endpoint_id, reference)"
+            " FROM unnest(%s::bigint[], %s::text[]) WITH ORDINALITY AS k (endpoint_id, reference, n)"
             " JOIN payments_registration r"
-            " ON r.endpoint_id = k.endpoint_id AND r.merchant_reference = k.reference",
-            database.arrays(refs),
+            " ON r.endpoint_id = k.endpoint_id AND r.merchant_reference = k.reference"
+            " ORDER BY k.n FOR NO KEY UPDATE OF r",
+            database.arrays(sorted(refs)),
         )
         return {(row[0], row[1]): Registered(*row[2:]) for row in cursor.fetchall()}
 

@@ -30,7 +30,8 @@ logger = logging.getLogger(__name__)
 
 LANE_ROOM_MAX: Final = 8  # tries of one destination under way in one relay: a receiver is somebody's server
 POLL_S: Final = 0.5  # how late a new message is seen by an idle relay
-LEASE_MARGIN_S: Final = 5.0  # beyond a try's own time: to record how it went, the database's waits included
+LEASE_S: Final = 3.0  # how long a message of a killed relay waits for another one
+RENEW_AFTER_S: Final = 1.0  # a lease's age, at which the next round renews it
 DATABASE_S: Final = 5.0  # for the statements of one round
 REST_MAX_S: Final = 30.0  # of a lane; then one message is tried, to see whether its receiver is back
 OUTAGE_PAUSE_S: Final = 1.0  # between two looks for a database that is away
@@ -107,6 +108,7 @@ class Relay:
         self._on_progress = on_progress
         self._ended: queue.SimpleQueue[tuple[Lane, Message, Tried]] = queue.SimpleQueue()
         self._unrecorded = _Ended()
+        self._under_way: dict[Message, float] = {}  # -> when its lease was given, monotonic
         self.counts = Counts()
 
     def run(self) -> NoReturn:
@@ -129,8 +131,8 @@ class Relay:
             lane.rests_when_unreachable = False
         with database.connected(time.monotonic() + DATABASE_S):
             due_by = outbox.database_now()
-        while self._round(due_by=due_by) or self._is_busy():
-            self._collect(wait_s=self._timeout_s)
+        while self._round(due_by=due_by) or self._under_way:
+            self._collect(wait_s=POLL_S)
         with database.connected(time.monotonic() + DATABASE_S):
             self.counts.left = outbox.count_due(self._lanes.keys(), due_by=due_by)
         return self.counts
@@ -142,8 +144,10 @@ class Relay:
         began_at = time.monotonic()
         with database.connected(began_at + DATABASE_S):
             self._record()
+            self._renew(began_at)  # before taking: after an outage, what is still under way is to stay ours
             rooms = {name: lane.room(began_at) for name, lane in self._lanes.items()}
-            taken = outbox.take(rooms, lease_s=self._timeout_s + LEASE_MARGIN_S, due_by=due_by)
+            taken = outbox.take(rooms, lease_s=LEASE_S, due_by=due_by)
+        self._under_way |= dict.fromkeys(taken, began_at)
         failpoints.hit("relay_taken")
         for message in taken:
             self._start(message, deadline=began_at + self._timeout_s)
@@ -159,6 +163,11 @@ class Relay:
         self.counts.add(recorded)
         self._on_progress(self.counts)
 
+    def _renew(self, now: float) -> None:
+        aging = [message for message, leased_at in self._under_way.items() if now - leased_at > RENEW_AFTER_S]
+        outbox.renew(aging, lease_s=LEASE_S)
+        self._under_way |= dict.fromkeys(aging, now)
+
     def _collect(self, *, wait_s: float) -> None:
         """Wait for a try to end; take in all that have."""
         try:
@@ -170,6 +179,7 @@ class Relay:
 
     def _take_in(self, lane: Lane, message: Message, tried: Tried) -> None:
         lane.under_way -= 1
+        del self._under_way[message]
         lane.note(tried, time.monotonic())
         if tried.is_sent:
             self._unrecorded.sent.append(message)
@@ -179,9 +189,6 @@ class Relay:
         logger.warning(
             "message_not_sent", extra={"key": message.key, "error": tried.error, "again_in_s": round(delay_s)}
         )
-
-    def _is_busy(self) -> bool:
-        return any(lane.under_way for lane in self._lanes.values())
 
     # One try, in a thread of its own
 

@@ -44,16 +44,16 @@ class Selection:
 class Replayed:
     """retried = applied + duplicate + ignored + quarantined; quarantined: still unusable, or it failed again.
 
-    handlers counts the runs of applications' handlers that had failed before: done, and failed again.
+    again counts the runs of applications' handlers that had failed before: done, and failed again.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
     still_quarantined: list[str] = field(default_factory=list)
-    handlers: handlers.Again = field(default_factory=handlers.Again)
+    again: handlers.Again = field(default_factory=handlers.Again)
 
     def as_json(self) -> dict[str, Any]:
         names = ("retried", "applied", "duplicate", "ignored", "quarantined")
-        again = {"handlers_done": self.handlers.done, "handlers_failed": self.handlers.failed}
+        again = {"handlers_done": self.again.done, "handlers_failed": self.again.failed}
         return {name: self.counts[name] for name in names} | again | {"still_quarantined": self.still_quarantined}
 
 
@@ -84,7 +84,8 @@ def claimed_as(claim_ids: Collection[int]) -> Selection:
 
 
 def _claims_of(keys: Collection[claims.Key]) -> Q:
-    return Q(claim_id__in=[found.claim_id for found in claims.find(keys).values() if found.claim_id is not None])
+    found = claims.find(keys).values() if keys else ()
+    return Q(claim_id__in=[one.claim_id for one in found if one.claim_id is not None])
 
 
 def retry(
@@ -110,8 +111,9 @@ def retry(
             replayed.counts[outcome] += 1
             if outcome == "quarantined":
                 replayed.still_quarantined.append(event.event_id)
+        if not dry_run:
+            replayed.again += handlers.run_again(claim_ids=[event.claim_id or 0 for event in batch])
         progress(replayed.counts["retried"])
-    replayed.handlers = run.handlers
     return replayed
 
 
@@ -140,12 +142,11 @@ class _Run:
     is_chosen: bool
     dry_run: bool
     why: staff.Why | None
-    handlers: handlers.Again = field(default_factory=handlers.Again)
 
     def tell_again(self, events: Sequence[models.Event]) -> list[str]:
         """Return what becomes of each event; one that fails doesn't end the others' retry."""
         try:
-            outcomes, again = database.in_transaction(lambda: self._book(events), time.monotonic() + SECONDS)
+            return database.in_transaction(lambda: self._book(events), time.monotonic() + SECONDS)
         except (OperationalError, InterfaceError, database.TransactionFailed):
             raise  # nothing is wrong with the events
         except Exception as error:
@@ -155,14 +156,14 @@ class _Run:
             if not self.dry_run:
                 _keep_failure(events[0], error)
             return ["quarantined"]
-        self.handlers = handlers.Again(self.handlers.done + again.done, self.handlers.failed + again.failed)
-        return outcomes
 
-    def _book(self, events: Sequence[models.Event]) -> tuple[list[str], handlers.Again]:
+    def _book(self, events: Sequence[models.Event]) -> list[str]:
         jobs = [job_of(event) for event in events]
         candidates = [job.candidates[0] for job in jobs]
         if not self.is_chosen:
-            decisions = {one.key: claims.Decision({}, event.claim_id) for one, event in zip(candidates, events, strict=True)}
+            decisions = {
+                one.key: claims.Decision({}, event.claim_id) for one, event in zip(candidates, events, strict=True)
+            }
             intake.quarantine_rivals(candidates, decisions)
         told: list[Told] = []
         spans: list[range] = []
@@ -186,13 +187,12 @@ class _Run:
         ]
         usable = [subject for subject, outcome in zip(subjects, outcomes, strict=True) if outcome != "quarantined"]
         findings.close_healed([("quarantined", subject) for subject in usable])
-        again = handlers.run_again(claim_ids=[event.claim_id or 0 for event in events])
         if self.why is not None:
             for event, subject, outcome in zip(events, subjects, outcomes, strict=True):
                 self.why.record("retry", subject, claim=event.claim_id, outcome=outcome)
         if self.dry_run:
             transaction.set_rollback(True)
-        return outcomes, again
+        return outcomes
 
 
 def _subject(event: models.Event) -> str:

@@ -23,7 +23,7 @@ from payments.facts import Fact, FactKind
 from payments.statements.base import StatementLine
 from payments.verdicts import REVERSED, TWICE, History, Judgement, Known, Row
 
-_SINGLE_FLIGHT: Final = 7_236_402  # advisory lock: one reconciliation at a time
+_SINGLE_FLIGHT: Final = 7_236_403  # advisory lock: one reconciliation at a time
 _LOCK_WAIT_S: Final = 2.0  # as long as a server may need to see that the one before was killed
 CHUNK: Final = 500  # rows that are judged and booked together, in one transaction
 SEEN_CHUNK: Final = 5_000  # transfers whose sightings are written together
@@ -156,13 +156,16 @@ _SEE: Final = """
     ANALYZE statement_seen;
 """
 
+# Of these, whom a webhook told of first and no statement yet.
 _UNSIGHTED: Final = """
-    SELECT s.transfer_id FROM statement_seen s
-    JOIN payments_transfer t ON t.id = s.transfer_id
-    WHERE s.transfer_id > %s AND s.verdict <> 'named' AND t.source <> 'statement'
-      AND NOT EXISTS (SELECT FROM payments_sighting g
-                      WHERE g.transfer_id = t.id AND g.source = 'statement' AND g.claim_id IS NULL)
-    ORDER BY s.transfer_id LIMIT %s
+    CREATE TEMP TABLE statement_unsighted AS
+        SELECT s.transfer_id FROM statement_seen s
+        JOIN payments_transfer t ON t.id = s.transfer_id
+        WHERE s.verdict <> 'named' AND t.source <> 'statement'
+          AND NOT EXISTS (SELECT FROM payments_sighting g
+                          WHERE g.transfer_id = s.transfer_id AND g.source = 'statement' AND g.claim_id IS NULL);
+    CREATE INDEX ON statement_unsighted (transfer_id);
+    ANALYZE statement_unsighted;
 """
 
 _HAS_STATEMENT: Final = """
@@ -421,8 +424,10 @@ class Staging:
 
     def unsighted(self) -> Iterator[list[int]]:
         """Yield ids of transfers that the statement tells of, and that no statement did before."""
+        self._session.execute(_UNSIGHTED)
+        chosen = "SELECT transfer_id FROM statement_unsighted WHERE transfer_id > %s ORDER BY transfer_id LIMIT %s"
         last = 0
-        while ids := [row[0] for row in self._rows(_UNSIGHTED, [last, SEEN_CHUNK])]:
+        while ids := [row[0] for row in self._rows(chosen, [last, SEEN_CHUNK])]:
             yield ids
             last = ids[-1]
 

@@ -234,6 +234,8 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "payments.admin.middleware.StaffLimit",
+    "payments.admin.headers.StaffHeaders",
+    "payments.admin.zones.StaffZone",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -298,6 +300,9 @@ SECURE_HSTS_SECONDS = 31_536_000 if SECURE_SSL_REDIRECT else 0
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT
 SESSION_COOKIE_AGE = 12 * 3600  # a working day
 CSRF_COOKIE_HTTPONLY = True
+# Webhooks share the host, and never see a cookie of staff's.
+SESSION_COOKIE_PATH = CSRF_COOKIE_PATH = "/admin/"
+CSRF_COOKIE_SAMESITE = "Strict"
 X_FRAME_OPTIONS = "DENY"
 # Whether HSTS covers the whole domain, or goes into browsers' lists, is for the domain's owner to say.
 SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]

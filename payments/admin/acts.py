@@ -53,7 +53,7 @@ def _foresee_retry(claims: Sequence[Claim]) -> str:
 def _came_of_it(replayed: replay.Replayed) -> str:
     counts = replayed.counts
     return _now(
-        "Told again: %(retried)d. Applied: %(applied)d, known before: %(duplicate)d, ignored: %(ignored)d, "
+        "Retried: %(retried)d. Applied: %(applied)d, known before: %(duplicate)d, ignored: %(ignored)d, "
         "still unusable: %(quarantined)d."
     ) % {name: counts[name] for name in ("retried", "applied", "duplicate", "ignored", "quarantined")}
 
@@ -105,7 +105,7 @@ ALL: Final[dict[str, Act]] = {
             name="retry",
             model=Claim,
             permission="payments.retry_claim",
-            label=_("Tell again"),
+            label=_("Retry"),
             explained=_(
                 "The kept bytes are read again by today's adapter, and what they say is booked under its business"
                 " keys: nothing is booked twice. The answer that the gateway got stays as it is."

@@ -4,7 +4,7 @@ Everything from outside passes through format_html or the template's escaping: t
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any
@@ -14,7 +14,8 @@ from django.contrib import admin
 from django.db.models import Model
 from django.urls import reverse
 from django.utils.functional import Promise
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 
 from payments.admin import amounts, bodies
 
@@ -49,6 +50,11 @@ def amount(amount_minor: int | None, currency: str | None) -> str:
     if amount_minor is None:
         return EMPTY
     return format_html('<span class="amount">{}</span>', amounts.shown(amount_minor, currency))
+
+
+def joined(shown: Iterable[str]) -> str:
+    """Return several values as one cell, each on a line of its own."""
+    return format_html_join(SafeString("<br>"), "{}", ((one,) for one in shown)) or EMPTY
 
 
 def moment(value: datetime | None) -> str:

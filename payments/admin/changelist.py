@@ -56,6 +56,7 @@ class KeysetChangeList(ChangeList):
             rows = list(queryset[offset : offset + size + 1])
             has_newer, has_older = before is not None or offset > 0, len(rows) > size
             rows = rows[:size]
+        self.model_admin.complete(rows)  # type: ignore[attr-defined]
         self._set_pages(rows, has_newer=has_newer, has_older=has_older)
         if has_newer or has_older:
             self.row_estimate = estimates.row_estimate(self.model)

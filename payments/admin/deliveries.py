@@ -6,7 +6,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from payments.admin import cells, claim_money, conflicts, event_page, period, rows
+from payments.admin import answers, cells, claim_money, conflicts, event_page, period, rows
 from payments.admin.readonly import ReadOnlyAdmin
 from payments.admin.search import Column
 from payments.admin.tables import Section, table
@@ -63,6 +63,7 @@ class EventAdmin(ReadOnlyAdmin):
 class ClaimAdmin(ReadOnlyAdmin):
     related = ("endpoint",)
     list_filter = [period.by("claimed_at"), "outcome"]
+    narrowed_by = ("claimed_at__gte", "claimed_at__lt")
     searched = (Column("event_id", endpoint="endpoint_id"),)
     search_help_text = BY_EVENT_ID
     list_display = [
@@ -96,8 +97,8 @@ class ClaimAdmin(ReadOnlyAdmin):
 @admin.register(Attempt)
 class AttemptAdmin(ReadOnlyAdmin):
     related = ("endpoint",)
-    list_filter = [period.by("received_at")]
-    narrowed_by = ("endpoint__id__exact", "event_id__exact")
+    list_filter = [period.by("received_at"), answers.Answer]
+    narrowed_by = ("endpoint__id__exact", "event_id__exact", "received_at__gte", "received_at__lt")
     searched = (Column("event_id", endpoint="endpoint_id"),)
     search_help_text = BY_EVENT_ID
     list_display = [

@@ -99,7 +99,7 @@ def _trouble(request: HttpRequest, event: Event, story: stories.Story) -> list[S
     buttons = acts.buttons(request, event.claim, *open_ones)
     if open_ones:
         warning = gettext("Waits for somebody: %(kinds)s.") % {"kinds": ", ".join(one.kind for one in open_ones)}
-        shown = table(_("Open findings"), open_ones, rows.FINDINGS)
+        shown = table(_("Open findings"), open_ones, rows.FINDINGS_OPEN)
         return [
             Section(
                 shown.title,

@@ -84,7 +84,8 @@ def _exact(site: AdminSite, kinds: Iterable[Kind], term: str, endpoints: dict[st
     slug, _colon, rest = term.partition(":")
     names = [(term, list(endpoints.values()))]
     if slug in endpoints and rest:
-        names.append((rest, [endpoints[slug]]))
+        plain = rest.replace("%3A", ":").replace("%25", "%")
+        names += [(name, [endpoints[slug]]) for name in {rest, plain}]
     for kind in kinds:
         for column in _columns(site, kind):
             for name, endpoint_ids in names if column.endpoint else names[:1]:

@@ -8,10 +8,10 @@ from django.http import HttpRequest
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from payments.admin import bodies, cells, period
+from payments.admin import acts, bodies, cells, finding_page, period, rows
 from payments.admin.readonly import ReadOnlyAdmin
 from payments.admin.search import Column
-from payments.admin.tables import Section
+from payments.admin.tables import Section, table
 from payments.models import Finding, OutboxMessage, StaffAction, Verification
 
 
@@ -64,11 +64,15 @@ class FindingAdmin(ReadOnlyAdmin):
         "close_reason",
     ]
 
+    def sections(self, request: HttpRequest, instance: Finding) -> list[Section]:
+        return finding_page.sections(self.admin_site, request, instance)
+
 
 @admin.register(OutboxMessage)
 class OutboxMessageAdmin(ReadOnlyAdmin):
     related = ("transfer",)
     left_out = ("body",)
+    list_filter = ["state"]
     searched = (Column("key"),)
     search_help_text = _("A message's key (webhook-id), or how it begins")
     list_display = [
@@ -95,7 +99,16 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
     ]
 
     def sections(self, request: HttpRequest, instance: OutboxMessage) -> list[Section]:
-        return [Section(title=_("What is sent"), text=bodies.shown(instance.body.encode()).text)]
+        done = StaffAction.objects.filter(subject=instance.key).order_by("-pk")
+        return [
+            Section(
+                title=_("What is sent"),
+                text=bodies.shown(instance.body.encode()).text,
+                note=instance.last_error,
+                buttons=acts.buttons(request, instance),
+            ),
+            table(_("What staff did"), done, rows.ACTIONS),
+        ]
 
 
 @admin.register(StaffAction)

@@ -1,10 +1,13 @@
 """Payments, and what is known about them: registrations, corrections, disputes."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from django.contrib import admin
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from payments.admin import cells, payment_page
+from payments.admin import cells, payment_page, suspense
 from payments.admin.readonly import ReadOnlyAdmin
 from payments.admin.search import Column
 from payments.admin.tables import Section
@@ -14,6 +17,7 @@ from payments.models import Correction, Dispute, Payment, Registration
 @admin.register(Payment)
 class PaymentAdmin(ReadOnlyAdmin):
     related = ("endpoint", "payee_account")
+    list_filter = [suspense.Waiting]
     searched = (
         Column("reference", endpoint="endpoint_id"),
         Column("merchant_reference", endpoint="endpoint_id"),
@@ -21,13 +25,14 @@ class PaymentAdmin(ReadOnlyAdmin):
     search_help_text = _("The gateway's or the merchant's reference, or how it begins")
     list_display = [
         "reference",
-        cells.link_column("endpoint", _("endpoint")),
         "merchant_reference",
         "status",
+        cells.column(_("in suspense"), suspense.in_suspense),
         cells.amount_column("captured", _("captured")),
         cells.amount_column("refunded", _("refunded")),
         cells.amount_column("disputed", _("disputed")),
         "payee",
+        cells.link_column("endpoint", _("endpoint")),
         cells.moment_column("first_seen_at", _("first seen")),
     ]
     fields = [
@@ -52,7 +57,10 @@ class PaymentAdmin(ReadOnlyAdmin):
     ]
 
     def sections(self, request: HttpRequest, instance: Payment) -> list[Section]:
-        return payment_page.sections(instance)
+        return payment_page.sections(request, instance)
+
+    def complete(self, instances: Sequence[Any]) -> None:
+        suspense.read_nets(instances)
 
 
 @admin.register(Registration)

@@ -49,6 +49,7 @@ def bars(drawn: Sequence[Bar], *, label: str, legend: Sequence[tuple[str, str]],
         label=label,
         top=top,
         axis=[bar.label for bar in drawn[:: max(1, len(drawn) // 6)]],
+        axis_class="axis even",
         legend=legend,
     )
 
@@ -95,11 +96,12 @@ def _figure(
     axis: Sequence[str],
     bottom: str = "",
     legend: Sequence[tuple[str, str]] = (),
+    axis_class: str = "axis",
 ) -> SafeString:
     return format_html(
         '<figure class="plot"><p class="top">{} {}</p>'
         '<svg viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}">{}</svg>'
-        '{}<p class="axis">{}</p></figure>',
+        '{}<p class="{}">{}</p></figure>',
         top,
         format_html_join(" ", '<span class="key {}">{}</span>', legend),
         WIDTH,
@@ -107,5 +109,6 @@ def _figure(
         label,
         shapes,
         format_html('<p class="bottom">{}</p>', bottom) if bottom else "",
+        axis_class,
         format_html_join("", "<span>{}</span>", ((one,) for one in axis)),
     )

@@ -57,6 +57,9 @@ class ReadOnlyAdmin(_ModelAdmin):
         """Return the parts of an object's page that follow its own fields."""
         return []
 
+    def complete(self, instances: Sequence[Any]) -> None:
+        """Read what the rows of one page of a list need beside their columns."""
+
     # Nobody may write --------------------------------------------------------------------------------
 
     def has_add_permission(self, request: HttpRequest) -> bool:

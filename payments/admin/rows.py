@@ -143,8 +143,16 @@ REGISTRATIONS: Final[Columns] = [
     (_("Registered"), lambda registration: moment(registration.registered_at)),
 ]
 
-FINDINGS: Final[Columns] = [
+FINDINGS_OPEN: Final[Columns] = [
     (_("Finding"), link),
     (_("Opened"), lambda finding: moment(finding.opened_at)),
-    (_("Closed"), lambda finding: moment(finding.closed_at)),
+]
+
+FINDINGS: Final[Columns] = [*FINDINGS_OPEN, (_("Closed"), lambda finding: moment(finding.closed_at))]
+
+ACTIONS: Final[Columns] = [
+    (_("Done"), lambda action: moment(action.done_at)),
+    (_("By"), lambda action: action.actor),
+    (_("What"), lambda action: link(action, action.action)),
+    (_("Why"), lambda action: action.reason),
 ]

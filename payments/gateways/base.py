@@ -110,6 +110,8 @@ class Gateway(abc.ABC):
 
     name: ClassVar[str]
     assurance: ClassVar[Assurance] = Assurance.BODY_SIGNED
+    # Whether what proves a delivery also covers which payment it is about.
+    proves_payment: ClassVar[bool] = True
     # What to do with an event id re-used for other content: refuse with 422, or acknowledge and quarantine where a
     # 4xx would block the gateway's retry queue.
     refuses_conflicts: ClassVar[bool] = False

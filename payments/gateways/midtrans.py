@@ -47,6 +47,7 @@ _CONTENT: Final = (
 class Midtrans(base.Gateway):
     name = "midtrans"
     assurance = base.Assurance.FIELDS_SIGNED
+    proves_payment = False
     settling_days = 3
 
     def authenticate(self, delivery: base.Delivery, secrets: Sequence[str]) -> base.Verified:

@@ -44,9 +44,7 @@ _WITHOUT_MONEY: Final = frozenset(
         FactKind.DISPUTE_WON,
     }
 )
-_LEGS: Final = frozenset(
-    {FactKind.DISPUTE_FUNDS_WITHDRAWN, FactKind.DISPUTE_FUNDS_RETURNED, FactKind.DISPUTE_LOST}
-)
+_LEGS: Final = frozenset({FactKind.DISPUTE_FUNDS_WITHDRAWN, FactKind.DISPUTE_FUNDS_RETURNED, FactKind.DISPUTE_LOST})
 _MEMBERS_NAMED_MAX: Final = 64
 NOUNS: Final[Mapping[FactKind, str]] = {kind: event_type.split(".")[0] for event_type, kind in KINDS.items()}
 

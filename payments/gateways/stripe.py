@@ -163,9 +163,7 @@ def _payment_of(about: _Object, fallback: str) -> str:
     return intent or base.identifier(about.get(fallback), fallback)
 
 
-def _payment(
-    kind: FactKind, about: _Object, at: datetime, *, amount: str | None = None, less: int = 0
-) -> _Facts:
+def _payment(kind: FactKind, about: _Object, at: datetime, *, amount: str | None = None, less: int = 0) -> _Facts:
     # amount names the member that tells it: what was only asked for is no capture.
     named = base.optional_identifier(_order_id(about), "metadata.order_id")
     reference = named or base.optional_identifier(about.get("client_reference_id"), "client_reference_id")

@@ -148,7 +148,7 @@ def poisoned(receiver: Receiver, after_s: float) -> Callable[[Request], Reply]:
     [(0.3, 12.0), pytest.param(3.0, 60.0, marks=pytest.mark.soak)],
 )
 def test_poison_messages_delay_good_ones_little(receiver: Receiver, receiver_s: float, within_s: float) -> None:
-    """200 that are refused and 10 good ones behind them at one slow receiver, two relays: good ones arrive once each."""
+    """200 that are refused and 10 good ones behind them at one slow receiver, two relays: good ones arrive once."""
     receiver.behave = poisoned(receiver, receiver_s)
     enqueue(*(f"poison-{number}" for number in range(200)))
     good = enqueue(*(f"good-{number}" for number in range(10)))

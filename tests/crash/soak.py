@@ -100,17 +100,22 @@ class WatchedRun(gateway.Run):
 
     def watch(self) -> None:
         self.cut_off_at, self.acknowledged_try_at = {}, {}
+        self.cut_off = 0
+        self.is_aborted = False
+
+    async def _next(self) -> gateway._Delivery | None:
+        return None if self.is_aborted else await super()._next()
 
     async def _deliver(self, delivery: gateway._Delivery, connection: wire.Connection) -> None:
         event_id, began_at = delivery.happening.event_id, time.time()
-        was_acknowledged, failed_before = event_id in self.journal, delivery.tries
+        was_acknowledged, tries_before = event_id in self.journal, delivery.tries
         await super()._deliver(delivery, connection)
-        if was_acknowledged:
-            return
-        if delivery.tries == failed_before:
-            self.acknowledged_try_at.setdefault(event_id, began_at)
-        elif connection.is_closed and event_id not in self.journal:
+        is_cut_off = delivery.tries > tries_before and connection.is_closed
+        self.cut_off += is_cut_off
+        if is_cut_off and event_id not in self.journal:
             self.cut_off_at[event_id] = time.time()
+        elif delivery.tries == tries_before and not was_acknowledged:
+            self.acknowledged_try_at.setdefault(event_id, began_at)
 
 
 class Soak:
@@ -171,6 +176,9 @@ class Soak:
                 self._kill(kind)
                 self.tally.kills[kind] += 1
             self._wait_for_service()
+        except BaseException:
+            self.run.is_aborted = True
+            raise
         finally:
             self._enough.set()
             delivering.join()
@@ -306,7 +314,7 @@ class Soak:
         self._count_hits()
         self.tally.events += report.sent
         self.tally.deliveries += report.deliveries
-        self.tally.cut_off += report.failed
+        self.tally.cut_off += self.run.cut_off
         self.tally.unavailable += report.answers["503"]
 
     def _check_model(self) -> None:

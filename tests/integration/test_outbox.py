@@ -15,7 +15,7 @@ import pytest
 import standardwebhooks
 from django.core import mail
 from django.core.management import call_command
-from django.db import OperationalError, transaction
+from django.db import OperationalError, connection, transaction
 from pytest_django import Settings
 
 from payments import destinations, limits, models, outbox, relay
@@ -632,6 +632,45 @@ def test_taken_message_is_nobody_elses_until_its_lease_ends(enqueue: Enqueue) ->
     (second,) = outbox.take({"shop": 5}, lease_s=5)
 
     assert second.key == first.key
+
+
+def test_renewed_lease_lasts_from_then_on(enqueue: Enqueue) -> None:
+    """Also one that had ended, as long as nobody took the message; a message that another one took stays its own."""
+    enqueue()
+    (mine,) = outbox.take({"shop": 1}, lease_s=0)
+    outbox.renew([mine], lease_s=5)
+    assert outbox.take({"shop": 1}, lease_s=5) == []
+
+    outbox.renew([mine], lease_s=0)
+    (others,) = outbox.take({"shop": 1}, lease_s=5)
+    outbox.renew([mine], lease_s=0)
+
+    assert outbox.take({"shop": 1}, lease_s=5) == []
+    assert outbox.record([], [outbox.Failure(mine, "stale", 0)], tries_max=1) == outbox.Recorded()
+    assert outbox.record([], [outbox.Failure(others, "HTTP 500", 0)], tries_max=9) == outbox.Recorded(failed=1)
+
+
+def test_slow_receiver_is_sent_to_once(
+    shop: Settings, enqueue: Enqueue, receiver: Receiver, close_connections: None
+) -> None:
+    """Slower than a lease: it is renewed, and another relay finds nothing to take."""
+    shop.PAYMENTS_OUTBOX_TIMEOUT_MS = 10_000
+    receiver.behave = lambda request: Reply(after_s=relay.LEASE_S + 1.0)
+    enqueue()
+    counts: list[relay.Counts] = []
+
+    def send() -> None:
+        counts.append(relay.Relay(destinations.configured()).run_once())
+        connection.close()
+
+    first = threading.Thread(target=send)
+    first.start()
+    time.sleep(relay.LEASE_S + 0.5)
+    assert relay_once()[1]["sent"] == 0
+    first.join(timeout=10)
+
+    assert counts[0].sent == 1
+    assert receiver.ids() == {"shop:app:1": 1}
 
 
 def test_stale_failure_changes_nothing(enqueue: Enqueue) -> None:

@@ -1,9 +1,11 @@
+from collections.abc import Callable
 from typing import Any
 
 from django.core.management.base import CommandParser
 
 from payments import destinations, outbox, relay
 from payments.management import base
+from payments.management.progress import Progress
 
 
 class Command(base.Command):
@@ -18,29 +20,25 @@ class Command(base.Command):
         parser.add_argument("--once", action="store_true", help="send all that is due, then end")
 
     def run(self, options: dict[str, Any]) -> base.Result:
-        sender = self._relay(is_once=options["once"])
+        progress = Progress(self.stderr)
+        sender = _relay(is_once=options["once"], on_progress=lambda counts: progress.show("sent", counts.sent))
         try:
             counts = sender.run_once() if options["once"] else sender.run()
         except KeyboardInterrupt:  # Ctrl-C: what is under way is due again when its lease ends
             counts = sender.counts
+        finally:
+            progress.end()
         return _result(counts)
 
-    def _relay(self, *, is_once: bool) -> relay.Relay:
-        try:
-            configured = destinations.configured()
-        except destinations.Misconfigured as problem:
-            raise base.CouldNotRun(str(problem)) from problem
+
+def _relay(*, is_once: bool, on_progress: Callable[[relay.Counts], None]) -> relay.Relay:
+    try:
+        configured = destinations.configured()
         if not configured and not is_once:
             raise base.CouldNotRun("PAYMENTS_OUTBOX_DESTINATIONS is empty: there is nobody to send to")
-        on_progress = self._show if self.stderr.isatty() else lambda counts: None
-        try:
-            return relay.Relay(configured, on_progress=on_progress)
-        except relay.TooManyDestinations as problem:
-            raise base.CouldNotRun(str(problem)) from problem
-
-    def _show(self, counts: relay.Counts) -> None:
-        self.stderr.write(f"\r{counts.sent:,} sent, {counts.failed:,} failed, {counts.dead:,} dead\x1b[K", ending="")
-        self.stderr.flush()
+        return relay.Relay(configured, on_progress=on_progress)
+    except (destinations.Misconfigured, relay.TooManyDestinations) as problem:
+        raise base.CouldNotRun(str(problem)) from problem
 
 
 def _result(counts: relay.Counts) -> base.Result:

@@ -1,10 +1,11 @@
-from datetime import UTC, datetime
 from typing import Any
 
 from django.core.management.base import CommandParser
 
-from payments import replay
+from payments import conf, database, replay
 from payments.management import base
+from payments.management.moments import moment
+from payments.management.progress import Progress
 
 
 class Command(base.Command):
@@ -20,24 +21,33 @@ class Command(base.Command):
         parser.add_argument("--dry-run", action="store_true", help="only say what would come of it")
 
     def run(self, options: dict[str, Any]) -> base.Result:
-        replayed = replay.retry(_selection(options), dry_run=options["dry_run"])
+        conf.read_copy()
+        if (reason := conf.why_closed()) is not None:
+            raise base.CouldNotRun(f"No money is booked now: {reason}")
+        progress = Progress(self.stderr)
+        try:
+            replayed = replay.retry(
+                _selection(options),
+                dry_run=options["dry_run"],
+                progress=lambda retried: progress.show("told again", retried),
+            )
+        except database.TransactionFailed as error:
+            raise base.CouldNotRun("The database was lost. Run it again: nothing is booked twice") from error
+        finally:
+            progress.end()
         if options["event"] and not replayed.counts["retried"]:
-            raise base.CouldNotRun(f"There is no kept event {options['event']}")
+            raise base.CouldNotRun(f"There is no claimed event {options['event']} whose body is kept")
         data = replayed.as_json()
         lines = [", ".join(f"{count} {what}" for what, count in data.items() if isinstance(count, int))]
         lines += [f"still quarantined: {event_id}" for event_id in replayed.still_quarantined]
-        return base.Result(data, lines, has_findings=bool(replayed.still_quarantined))
+        return base.Result(data, lines, has_findings=bool(replayed.still_quarantined or replayed.again.failed))
 
 
-def _selection(options: dict[str, Any]) -> Any:
+def _selection(options: dict[str, Any]) -> replay.Selection:
     if options["event"]:
         return replay.known_as(options["event"])
     if options["quarantined"]:
         return replay.quarantined()
     if options["ignored"]:
         return replay.ignored()
-    try:
-        moment = datetime.fromisoformat(options["since"])
-    except ValueError as error:
-        raise base.CouldNotRun(f"{options['since']} is not an ISO 8601 time") from error
-    return replay.received_since(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    return replay.received_since(moment(options["since"]))
