@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import sys
@@ -19,11 +20,13 @@ from benchmarks import machine, rows
 from benchmarks.machine import CouldNotRun, Measured
 
 RESULTS: Final = Path(__file__).with_name("results")
-WARM_UP_S: Final = 2.0
+WARM_UP_S: Final = 2
 
 
 def main() -> int:
     arguments = _arguments()
+    # So that servers and databases go with us, however we are ended.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     django.setup()  # the settings name the database
     names = [name for name in rows.TABLE if name in arguments.rows]
     try:
@@ -59,7 +62,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     fast = [name for name in rows.TABLE if name not in rows.SLOW]
     parser.add_argument("--rounds", type=int, default=3, help="of each row, in turn (default 3)")
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each round (default 5)")
+    parser.add_argument("--seconds", type=int, default=5, help="of each round (default 5)")
     parser.add_argument("--connections", type=int, default=64, help="of the load (default 64)")
     parser.add_argument("--rows", nargs="+", choices=list(rows.TABLE), default=fast, metavar="ROW", help="only these")
     parser.add_argument("--grown", action="store_true", help="also on a ledger of 5 million entries (takes minutes)")
@@ -73,7 +76,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _measure(
-    bench: rows.Bench, names: list[str], count: int, seconds: float
+    bench: rows.Bench, names: list[str], count: int, seconds: int
 ) -> tuple[dict[str, list[Measured]], dict[str, str]]:
     """Return the rounds of each row, and why some rows could not be measured."""
     measures: dict[str, rows.Measure] = {}
@@ -144,7 +147,7 @@ def _text(result: dict[str, Any]) -> str:
     lines = [
         f"{about['cores']} cores, {about['processor']}; Python {about['python']},"
         f" PostgreSQL {about['server_version']}, fsync {about['fsync']}; {result['connections']} connections,"
-        f" median of {result['rounds']} rounds of {result['seconds']:.0f} s",
+        f" median of {result['rounds']} rounds of {result['seconds']} s",
         "",
         f"{'row':<10}{'per s':>9}{'ratio':>8}{'p50 ms':>9}{'p99 ms':>9}  what",
     ]

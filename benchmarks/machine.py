@@ -173,7 +173,7 @@ class Measured:
 
 
 def load(
-    server: Server, requests: Sequence[bytes], *, connections: int, seconds: float, again: bool, folder: Path
+    server: Server, requests: Sequence[bytes], *, connections: int, seconds: int, again: bool, folder: Path
 ) -> Measured:
     """Send the requests, which were signed beforehand, for some seconds or until there are no more.
 
@@ -185,7 +185,7 @@ def load(
     pool.write_bytes(b"\0".join(requests))
     script = str(Path(__file__).with_name("wrk.lua"))
     # One thread of wrk: the other core is not free for a second one.
-    command = [program, "-t1", f"-c{connections}", f"-d{seconds:.0f}s", "--timeout", "10s", "-s", script]
+    command = [program, "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "10s", "-s", script]
     command += [f"http://127.0.0.1:{server.port}", "--", str(pool), "again" if again else "once"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     last_line = done.stdout.strip().rpartition("\n")[2]
@@ -200,9 +200,7 @@ def _whole(measured: Measured, server: Server) -> Measured:
     return measured
 
 
-async def _load(
-    server: Server, requests: Sequence[bytes], *, connections: int, seconds: float, again: bool
-) -> Measured:
+async def _load(server: Server, requests: Sequence[bytes], *, connections: int, seconds: int, again: bool) -> Measured:
     pending = iter(requests)
     latencies_ms: list[float] = []
     failed = 0

@@ -19,7 +19,7 @@ from benchmarks.machine import CouldNotRun, Measured
 SCRIPTS: Final = 16
 
 
-def prepare(folder: Path, environment: Mapping[str, str], *, batch: int) -> Callable[[float], Measured]:
+def prepare(folder: Path, environment: Mapping[str, str], *, batch: int) -> Callable[[int], Measured]:
     """Write scripts of transactions that settle so many new events each; return what runs them."""
     program = find_program()
     scripts = folder / "pgbench"
@@ -35,13 +35,13 @@ def prepare(folder: Path, environment: Mapping[str, str], *, batch: int) -> Call
     clients = settings.WEB_CONCURRENCY * settings.PAYMENTS_SETTLE_PERMITS
     files = [argument for path in sorted(scripts.iterdir()) for argument in ("-f", str(path))]
 
-    def measure(seconds: float) -> Measured:
+    def measure(seconds: int) -> Measured:
         command = [
             program,
             "-n",
             f"-c{clients}",
             "-j1",
-            f"-T{seconds:.0f}",
+            f"-T{seconds}",
             *files,
             environment["DATABASE_URL"],
         ]

@@ -17,7 +17,7 @@ MERCHANTS: Final = 1000
 RATE_MAX: Final = 4500
 REPLAYED: Final = 5000
 
-Measure = Callable[[float], Measured]  # seconds -> one round
+Measure = Callable[[int], Measured]  # seconds -> one round
 
 
 @dataclass(eq=False)
@@ -72,15 +72,15 @@ class Bench:
         log = self.folder / f"{name}.log"
         return self.stack.enter_context(machine.served(app=None, environment=environment, log=log))
 
-    def load(self, server: Server, requests: list[bytes], seconds: float, *, again: bool = False) -> Measured:
+    def load(self, server: Server, requests: list[bytes], seconds: int, *, again: bool = False) -> Measured:
         return machine.load(
             server, requests, connections=self.connections, seconds=seconds, again=again, folder=self.folder
         )
 
 
 def _new_events(bench: Bench, server: Server, *, accounts: int, rate_max: int = RATE_MAX) -> Measure:
-    def measure(seconds: float) -> Measured:
-        told = presigned.captures(int(rate_max * seconds), accounts=accounts)
+    def measure(seconds: int) -> Measured:
+        told = presigned.captures(rate_max * seconds, accounts=accounts)
         return bench.load(server, presigned.signed(told, server), seconds)
 
     return measure
@@ -90,7 +90,7 @@ def floor(bench: Bench) -> Measure:
     """The same server, verification and parsing; no database."""
     server = bench.stand_in("benchmarks.floor", "sekali_bench_none")
 
-    def measure(seconds: float) -> Measured:
+    def measure(seconds: int) -> Measured:
         told = presigned.captures(REPLAYED, accounts=MERCHANTS)
         return bench.load(server, presigned.signed(told, server), seconds, again=True)
 
@@ -115,7 +115,7 @@ def replay(bench: Bench) -> Measure:
     if first.failed:
         raise CouldNotRun(f"{first.failed} of the events to re-deliver were not acknowledged")
 
-    def measure(seconds: float) -> Measured:
+    def measure(seconds: int) -> Measured:
         return bench.load(server, presigned.signed(told, server), seconds, again=True)
 
     return measure
@@ -143,8 +143,8 @@ def djstripe(bench: Bench) -> Measure:
     """dj-stripe 2.11: one event, one credit, no API call, 1,000 balances."""
     server, path = peer.prepare(bench.stack, bench.folder, MERCHANTS)
 
-    def measure(seconds: float) -> Measured:
-        told = presigned.captures(int(1000 * seconds), accounts=MERCHANTS)
+    def measure(seconds: int) -> Measured:
+        told = presigned.captures(1000 * seconds, accounts=MERCHANTS)
         return bench.load(server, presigned.signed_for_peer(told, server, path), seconds)
 
     return measure

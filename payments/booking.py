@@ -288,13 +288,25 @@ def settle_payees(states: Iterable[State], accounts: dict[AccountKey, Account], 
     return list(moved.values())
 
 
+def record_moves(moves: Sequence[Posting]) -> list[Posting]:
+    """Insert the transfers of `settle_payees`; the payments' rows say already that the money is there."""
+    recorded = ledger.record(moves)
+    if len(recorded) != len(moves):
+        raise AssertionError(f"Bug: of {[move.key for move in moves]} only {[move.key for move in recorded]} are new")
+    return recorded
+
+
 def _allocation_key(state: State, currency: str) -> str:
-    # A payee chosen moves everything at once. A payee's account opened later moves what waited for it, per currency;
+    # A payee chosen moves everything at once, and each rank chooses once, but for a payment that turns out to have
+    # another merchant's reference than the one that stood in for it. A payee's account opened later moves what waited
+    # for it, per currency;
     # staff may have chosen several payees whose accounts are opened later.
     payment = f"{state.books}:{facts.escape(state.reference)}"
     if state.staff_action_id is not None:
         return f"{payment}:staff:{state.staff_action_id}"
     key = f"{payment}:allocated:{state.payee_rank}"
+    if state.reference_changed:
+        return f"{key}:{facts.escape(state.merchant_reference or '')}"
     return key if state.payee_changed else f"{key}:{currency}:{facts.escape(state.payee or '')}"
 
 

@@ -49,6 +49,11 @@ def secrets_name(slug: str) -> str:
     return f"PAYMENTS_SECRETS_{_suffix(slug)}"
 
 
+def secrets_of(slug: str) -> tuple[str, ...]:
+    """Return an endpoint's secrets, every one of them valid."""
+    return tuple(settings.PAYMENTS_SECRETS.get(_suffix(slug), ()))
+
+
 def known_endpoint(slug: str) -> Endpoint | None:
     """Return the endpoint from this process's copy; asks no database."""
     return _copy.get(slug)
@@ -107,6 +112,7 @@ def _suffix(slug: str) -> str:
 def _endpoint(row: models.Endpoint) -> Endpoint:
     gateway = gateways.REGISTRY[row.gateway]
     books = row.books or row
+    confirms = row.confirms and bool(gateway.confirm_urls)
     return Endpoint(
         id=row.id,
         slug=row.slug,
@@ -117,9 +123,10 @@ def _endpoint(row: models.Endpoint) -> Endpoint:
             live=row.mode == models.Endpoint.Mode.LIVE,
             external_account=row.external_account,
             auto_capture=row.auto_capture,
+            confirms=confirms,
         ),
         default_payee=row.default_payee,
-        has_one_payment_per_reference=not gateway.proves_payment and not row.confirms,
+        has_one_payment_per_reference=not gateway.proves_payment and not confirms,
         refuses_conflicts=gateway.refuses_conflicts if not row.conflicts else row.conflicts == "refuse",
-        secrets=tuple(settings.PAYMENTS_SECRETS.get(_suffix(row.slug), ())),
+        secrets=secrets_of(row.slug),
     )

@@ -143,6 +143,15 @@ def sqlstate(error: BaseException) -> str | None:
     return state
 
 
+def _unless_lost(work: Callable[[], Result], raw: Any) -> Result:
+    try:
+        return work()
+    except (DatabaseError, InterfaceError):
+        if raw.closed:
+            connection.close()  # or Django would connect anew only to roll back
+        raise
+
+
 def in_transaction(work: Callable[[], Result], deadline: float) -> Result:
     """Run the work in one transaction, again where that is safe; return its result after COMMIT.
 
@@ -150,13 +159,15 @@ def in_transaction(work: Callable[[], Result], deadline: float) -> Result:
     """
     for attempt in range(1, TRIES_MAX + 1):
         is_committing = False
+        connection.ensure_connection()
+        raw = connection.connection
         try:
             with transaction.atomic(durable=True):
-                result = work()
+                result = _unless_lost(work, raw)
                 is_committing = True  # Note [Unknown commits]
             return result
         except (DatabaseError, InterfaceError) as error:
-            is_lost = drop_if_lost()
+            is_lost = raw.closed
             is_again = is_lost or sqlstate(error) in TRY_AGAIN
             if is_lost and (is_committing or time.monotonic() > deadline):
                 raise TransactionFailed from error

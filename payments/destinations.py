@@ -1,8 +1,7 @@
 """Where messages go, and one try to send one: a signed HTTP POST, or a mail.
 
-A try ends by its deadline whatever the receiver does: look-up, connecting, TLS, sending and each byte of the answer
-share it. No redirect is followed, no proxy asked, and of the answer no more than RESPONSE_BYTES_MAX is read. Whoever
-holds one of a destination's secrets can tell that a message is ours.
+A try ends by its deadline whatever the receiver does (wire.py). Whoever holds one of a destination's secrets can tell
+that a message is ours.
 
 Touches no database. After a crash: a try that was cut off may or may not have arrived; the next one has the same id.
 """
@@ -12,17 +11,12 @@ import base64
 import email.utils
 import hashlib
 import http.client
-import io
 import json
 import re
-import socket
-import ssl
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
-from typing import Any, Final, cast
+from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from django.conf import settings
@@ -30,12 +24,11 @@ from django.core.exceptions import ValidationError
 from django.core.mail import EmailMessage, get_connection
 from django.core.validators import validate_email
 
-from payments import addresses
+from payments import addresses, wire
 from payments.gateways import base
 from payments.gateways.standard_webhooks import secret_key
 from payments.outbox import Message
 
-RESPONSE_BYTES_MAX: Final = 64 * 1024  # of an answer, headers included; all that matters is in its first line
 SAID_CHARS_MAX: Final = 200  # of a refusal's body, for whoever looks for its reason
 LINGER_S: Final = 1.0  # for the rest of an answer whose verdict is known, before we hang up
 
@@ -161,38 +154,29 @@ class Receiver(Destination):
             **signed_headers(message.key, body, self._keys, now=datetime.now(UTC)),
         }
         try:
-            wire = _Wire(self._connect(deadline), deadline)
+            line = wire.dial(
+                self._host,
+                self._port,
+                is_tls=self._is_tls,
+                deadline=deadline,
+                may_be_private=self._may_be_private,
+            )
         except addresses.Unreachable as error:
             return Tried(str(error), is_unavailable=True)
         try:
-            return self._post(wire, body, headers)
+            return self._post(line, body, headers)
         except TimeoutError:
             return Tried("no answer in time")
         except (OSError, http.client.HTTPException) as error:
             return Tried(f"no usable answer ({type(error).__name__})")
         finally:
-            wire.hang_up()
+            line.hang_up()
 
-    def _connect(self, deadline: float) -> socket.socket:
-        plain = addresses.connect(self._host, self._port, deadline=deadline, may_be_private=self._may_be_private)
-        if not self._is_tls:
-            return plain
-        try:
-            plain.settimeout(_remaining_s(deadline))
-            return _tls().wrap_socket(plain, server_hostname=self._host)
-        except OSError as error:
-            plain.close()
-            reason = getattr(error, "verify_message", "") or getattr(error, "reason", "") or type(error).__name__
-            raise addresses.Unreachable(f"TLS with {self._host}: {reason}") from error
-
-    def _post(self, wire: "_Wire", body: bytes, headers: dict[str, str]) -> Tried:
-        connection = http.client.HTTPConnection(self._host)
-        connection.sock = cast(socket.socket, wire)
-        connection.request("POST", self._target, body, headers)
-        answer = connection.getresponse()
-        wire.hurry(LINGER_S)
+    def _post(self, line: wire.Wire, body: bytes, headers: dict[str, str]) -> Tried:
+        answer = line.exchange("POST", self._target, headers, body)
+        line.hurry(LINGER_S)
         if 200 <= answer.status < 300:
-            _read(answer, RESPONSE_BYTES_MAX)  # to its end, or the receiver would see us hang up on its answer
+            _read(answer, wire.RESPONSE_BYTES_MAX)  # to its end, or the receiver would see us hang up on its answer
             return Tried()
         said = "a redirect, not followed" if 300 <= answer.status < 400 else _shown(_read(answer, SAID_CHARS_MAX))
         retry_after_s = seconds_until(answer.headers.get("Retry-After"), now=datetime.now(UTC))
@@ -225,71 +209,6 @@ def seconds_until(retry_after: str | None, *, now: datetime) -> float | None:
     except ValueError:
         return None
     return max(0.0, (moment.replace(tzinfo=moment.tzinfo or UTC) - now).total_seconds())
-
-
-@cache
-def _tls() -> ssl.SSLContext:
-    # Reading the authorities' certificates takes milliseconds: once in a process.
-    return ssl.create_default_context()
-
-
-def _remaining_s(deadline: float) -> float:
-    remaining_s = deadline - time.monotonic()
-    if remaining_s <= 0:
-        raise TimeoutError
-    return remaining_s
-
-
-class _Wire:
-    """A socket as http.client uses one, all of whose waits end at one deadline.
-
-    A socket's own timeout begins anew with each byte: a receiver that drips would never end.
-    """
-
-    def __init__(self, connected: socket.socket, deadline: float) -> None:
-        self._socket = connected
-        self._deadline = deadline
-
-    def hurry(self, seconds: float) -> None:
-        """Let what is still to come take no longer than so many seconds."""
-        self._deadline = min(self._deadline, time.monotonic() + seconds)
-
-    def sendall(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            self._socket.settimeout(_remaining_s(self._deadline))
-            view = view[self._socket.send(view) :]
-
-    def recv_into(self, buffer: memoryview) -> int:
-        self._socket.settimeout(_remaining_s(self._deadline))
-        return self._socket.recv_into(buffer)
-
-    def makefile(self, mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_Answer(self))
-
-    def close(self) -> None:
-        """Do nothing: http.client closes as soon as it has read the headers."""
-
-    def hang_up(self) -> None:
-        self._socket.close()
-
-
-class _Answer(io.RawIOBase):
-    """What comes over a wire, up to RESPONSE_BYTES_MAX."""
-
-    def __init__(self, wire: _Wire) -> None:
-        self._wire = wire
-        self._bytes_left = RESPONSE_BYTES_MAX
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        if self._bytes_left <= 0:
-            raise http.client.HTTPException("the answer is too long")
-        received = self._wire.recv_into(memoryview(buffer)[: self._bytes_left])
-        self._bytes_left -= received
-        return received
 
 
 def _read(answer: http.client.HTTPResponse, bytes_max: int) -> bytes:
@@ -325,7 +244,7 @@ class Mailbox(Destination):
         )
         try:
             # The time is for each of its waits: a mail server that drips holds only its own destination up.
-            mail.connection = get_connection(timeout=_remaining_s(deadline))
+            mail.connection = get_connection(timeout=wire.remaining_s(deadline))
             mail.send()
         except OSError as error:  # of which smtplib's errors are
             return Tried(f"the mail server: {type(error).__name__}", is_unavailable=True)

@@ -82,6 +82,9 @@ _KEY_NAMES: Final[dict[FactKind, str]] = {
     FactKind.FUNDS_CONVERTED: "converted",
 }
 
+# What follows from a fact is known by the fact's key and one of these.
+DERIVED_SUFFIXES: Final = frozenset({"reversed", "named"})
+
 CORRECTIONS: Final = frozenset(
     {FactKind.PAYMENT_REVERSED, FactKind.REFUND_FAILED, FactKind.PAYOUT_FAILED},
 )
@@ -138,7 +141,12 @@ def business_key(books: str, fact: Fact) -> str:
     else:
         part = None if fact.kind is FactKind.DISPUTE_LOST else fact.part
     key = f"{books}:{escape(fact.object_id)}:{_KEY_NAMES[fact.kind]}"
-    return key if part is None else f"{key}:{escape(part)}"
+    return key if part is None else f"{key}:{_escape_part(part)}"
+
+
+def _escape_part(part: str) -> str:
+    # `<key>:reversed` and `<key>:named` are keys of ours: no capture's id may be taken for them.
+    return f"%{ord(part[0]):02X}{part[1:]}" if part in DERIVED_SUFFIXES else escape(part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,12 +61,22 @@ class SettlementFailed(Exception):
     """
 
 
+class Unconfirmed(Exception):
+    """A delivery that isn't claimed yet must be borne out by its gateway's API first: see confirmation.py."""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One verified delivery: all its events are settled in one transaction, or none."""
+    """One verified delivery: all its events are settled in one transaction, or none.
+
+    is_unconfirmed   it tells facts that its endpoint doesn't believe before the gateway's API bears them out
+    bug              what its adapter raised, so that nothing is known of it but its bytes
+    """
 
     endpoint: conf.Endpoint
     candidates: tuple[claims.Candidate, ...]
+    is_unconfirmed: bool = False
+    bug: Exception | None = None
 
     @property
     def event_id(self) -> str:
@@ -87,9 +97,22 @@ Known = Mapping[claims.Key, claims.Decision]
 
 def receive(endpoint: conf.Endpoint, delivery: base.Delivery) -> Job:
     """Verify and translate one delivery. Touches no database. Raises base.VerificationFailed."""
-    verified = endpoint.gateway.authenticate(delivery, endpoint.secrets)
-    notices = endpoint.gateway.translate(verified, endpoint.config)
-    return Job(endpoint, tuple(claims.Candidate(endpoint, notice, verified) for notice in notices))
+    return translate(endpoint, endpoint.gateway.authenticate(delivery, endpoint.secrets))
+
+
+def translate(endpoint: conf.Endpoint, verified: base.Verified) -> Job:
+    """Translate a verified delivery, or evidence that was one. Touches no database."""
+    try:
+        notices, bug = endpoint.gateway.translate(verified, endpoint.config), None
+    except Exception as error:  # noqa: BLE001  it is answered for when it is settled: Note [Neighbours]
+        notices, bug = [base.unreadable(verified, "its adapter failed")], error
+    tells_facts = any(notice.facts for notice in notices)
+    return Job(
+        endpoint,
+        tuple(claims.Candidate(endpoint, notice, verified) for notice in notices),
+        is_unconfirmed=endpoint.config.confirms and tells_facts and base.CONFIRMED not in verified.headers,
+        bug=bug,
+    )
 
 
 def settle(jobs: Sequence[Job], deadline: float) -> list[Answer | Exception]:
@@ -109,7 +132,7 @@ def _settle_connected(jobs: Sequence[Job], deadline: float) -> list[Answer | Exc
     if not conf.is_copy_fresh(conf.COPY_AGE_MAX_S):
         conf.read_copy()
     known = _find({candidate.key for job in jobs for candidate in job.candidates}, deadline)
-    answers: list[Answer | Exception | None] = [_replay(job, known) for job in jobs]
+    answers: list[Answer | Exception | None] = [_replay(job, known) or _hold_back(job, known, deadline) for job in jobs]
     unsettled = [n for n, answer in enumerate(answers) if answer is None]
     if unsettled:
         settled = _settle_new([jobs[n] for n in unsettled], known, deadline)
@@ -140,6 +163,13 @@ def _replay(job: Job, known: Known) -> Answer | None:
             return None
         stored.append(Answer(decision.reply, decision.outcome, is_replay=True))
     return _worst(stored)
+
+
+def _hold_back(job: Job, known: Known, deadline: float) -> Exception | Answer | None:
+    """Return what becomes of a new delivery that can't be claimed as it is; None of any other."""
+    if job.bug is not None:
+        return _failed_alone(job, known, job.bug, deadline)
+    return Unconfirmed() if job.is_unconfirmed else None
 
 
 def _worst(answers: Iterable[Answer]) -> Answer:
@@ -337,14 +367,15 @@ def book(
     for ref, wanted in sorted((registering or {}).items()):
         registrations.insert(ref, wanted)
     booked = booking.record_facts(told, states)
+    defaults = {payment_states.payment_of(one): one.default_payee for one in told}
     expected = registrations.read({state.merchant_ref for state in states.values()})
     for state in states.values():
         registered = expected.get(state.merchant_ref)
-        state.choose_payee(registered.account if registered else None)
+        state.choose_payee(registered.account if registered else None, default=defaults.get(state.ref))
         if assigning is not None:
             state.assign(assigning.account, staff_action_id=assigning.staff_action_id)
     accounts = ledger.read_accounts(booking.accounts_needed(states.values(), booked.transfers))
-    booked.transfers += ledger.record(booking.settle_payees(states.values(), accounts, now=datetime.now(UTC)))
+    booked.transfers += booking.record_moves(booking.settle_payees(states.values(), accounts, now=datetime.now(UTC)))
     booking.set_legs(booked.transfers, accounts)
     failpoints.hit("after_transfers")
     payment_states.save(states.values())

@@ -259,6 +259,8 @@ TABLE: dict[str, tuple[int | str, float, int]] = {
     "intake": ("PAYMENTS_INTAKE_PERMITS", 0.0, 0),
     # A person would rather wait than see an error, but waiting must not take the threads from webhooks.
     "staff": ("PAYMENTS_STAFF_PERMITS", 2.0, 8),
+    # Questions to gateways' APIs. A slow one must not take the threads from deliveries that need no answer of it.
+    "confirm": (4, 0.5, 8),
     # One writer of the attempt log in a process; nobody ever waits for it.
     "attempts": (1, 0.0, 0),
     # Tries to send an outbox message; relay.py shares them out among the destinations, so nobody waits.

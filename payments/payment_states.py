@@ -32,6 +32,7 @@ _RANKS: Final = {
     FactKind.PAYMENT_CAPTURED: 5,
     FactKind.PAYMENT_CAPTURED_TOTAL: 5,
 }
+REGISTERED_RANK: Final = 3
 STAFF_RANK: Final = 4  # a payee whom staff chose; 3 registration, 2 capture, 1 other fact, 0 the endpoint's default
 _CAPTURES: Final = frozenset({FactKind.PAYMENT_CAPTURED, FactKind.PAYMENT_CAPTURED_TOTAL})
 
@@ -79,7 +80,8 @@ class State:
     ever_captured: bool = False
     is_new: bool = False
     had_money: bool = False
-    payee_changed: bool = False
+    payee_before: str | None = None
+    reference_changed: bool = False
     fees_switched: bool = False
     staff_action_id: int | None = None
     changes: dict[str, int] = field(
@@ -93,6 +95,10 @@ class State:
         return f"{self.books}:{escape(self.reference)}"
 
     @property
+    def ref(self) -> Ref:
+        return self.books_id, self.reference
+
+    @property
     def merchant_ref(self) -> Ref:
         """How a registration of this payment is known; no reference can be empty, so none is registered of it."""
         return self.books_id, self.merchant_reference or ""
@@ -101,6 +107,7 @@ class State:
         if fact.reference is None or fact.reference_rank < self.reference_rank:
             return
         if fact.reference_rank > self.reference_rank:
+            self.reference_changed = self.reference_rank > 0
             self.merchant_reference, self.reference_rank = fact.reference, fact.reference_rank
         elif fact.reference != self.merchant_reference:
             self.contradictions["reference_differs"] = {"first": self.merchant_reference, "then": fact.reference}
@@ -138,22 +145,27 @@ class State:
             self.other_currencies = True
             self.contradictions["wrong_currency"] = {"payment": self.currency, "told": fact.currency}
 
-    def choose_payee(self, registered_account: str | None) -> None:
+    @property
+    def payee_changed(self) -> bool:
+        return self.payee != self.payee_before
+
+    def choose_payee(self, registered_account: str | None, *, default: str | None) -> None:
         """Set the payee of the highest rank; only a higher rank than the present one's changes it."""
+        if self.reference_changed and self.payee_rank == REGISTERED_RANK:
+            # What was registered of the reference that stood in for the merchant's own says nothing any more.
+            self.payee, self.payee_rank = default, None if default is None else 0
         for rank, account in (
-            (3, registered_account),
+            (REGISTERED_RANK, registered_account),
             (2, self.payee_by_capture),
             (1, self.payee_by_fact),
         ):
             if account is not None:
                 if self.payee_rank is None or rank > self.payee_rank:
-                    self.payee_changed = self.payee_changed or account != self.payee
                     self.payee, self.payee_rank = account, rank
                 return
 
     def assign(self, account: str, *, staff_action_id: int) -> None:
         """Set the payee as staff decided; that beats every rank."""
-        self.payee_changed = self.payee_changed or account != self.payee
         self.payee, self.payee_rank, self.staff_action_id = account, STAFF_RANK, staff_action_id
 
     def change_total(self, kind: str, *, amount: int, currency: str, is_reversal: bool = False) -> None:
@@ -205,7 +217,7 @@ def lock(told: Sequence[Told], *, registered: Collection[Ref] = (), payments: Co
 
 
 def waiting_for(accounts: Collection[tuple[str, str]], *, batch: int) -> Iterator[list[Ref]]:
-    """Yield batches of payments in suspense although they have a payee, of these (account code, currency)."""
+    """Yield batches of payments that may have money in suspense for one of these payees (account code, currency)."""
     last_id = 0
     while rows := _waiting(accounts, last_id, batch):
         yield [(row[1], row[2]) for row in rows]
@@ -217,8 +229,8 @@ def _waiting(accounts: Collection[tuple[str, str]], last_id: int, batch: int) ->
         cursor.execute(
             "SELECT p.id, p.endpoint_id, p.reference FROM payments_payment p"
             " JOIN unnest(%s::text[], %s::text[]) AS k (payee, currency)"
-            " ON p.payee = k.payee AND p.currency = k.currency"
-            " WHERE p.payee_account_id IS NULL AND p.id > %s ORDER BY p.id LIMIT %s",
+            " ON p.payee = k.payee AND (p.currency = k.currency OR p.other_currencies)"
+            " WHERE (p.payee_account_id IS NULL OR p.other_currencies) AND p.id > %s ORDER BY p.id LIMIT %s",
             [*database.arrays(accounts), last_id, batch],
         )
         return list(cursor.fetchall())
@@ -252,6 +264,7 @@ def _new_states(told: Iterable[Told]) -> dict[Ref, State]:
         if (state := states.get(ref)) is None:
             rank = None if one.default_payee is None else 0
             state = State(one.books_id, one.books, ref[1], payee=one.default_payee, payee_rank=rank, is_new=True)
+            state.payee_before = one.default_payee
             states[ref] = state
         state.tell_reference(one.fact)
     return states
@@ -350,7 +363,7 @@ def _state(row: Sequence[Any]) -> State:
     state = State(
         row[0], row[1], row[2], id=row[3], captured=row[4], refunded=row[5], **dict(zip(_STORED, row[6:], strict=True))
     )
-    state.had_money = state.currency is not None
+    state.had_money, state.payee_before = state.currency is not None, state.payee
     return state
 
 

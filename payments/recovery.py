@@ -27,7 +27,6 @@ from payments.payment_states import TOTALS_CHANGED
 logger = logging.getLogger(__name__)
 
 DATABASE_WAIT_S: Final = 60.0
-_SINGLE_FLIGHT: Final = 7_236_401  # advisory lock: one verification at a time
 SERVER_VERSION_MIN: Final = 150_000
 
 GUARDS: Final = (
@@ -239,9 +238,10 @@ def _snapshot() -> Iterator[Any]:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         # This may take as long as the ledger is large, and holds no lock that a delivery wants.
         for name in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
-            cursor.execute("SELECT set_config(%s, '0', true)", [name])
+            cursor.execute(f"SET LOCAL {name} = 0")
         cursor.execute("SET LOCAL work_mem = '64MB'")
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_SINGLE_FLIGHT])
+        # One at a time. Neither SET nor LOCK takes the snapshot: who had to wait sees what the other one left.
+        cursor.execute("LOCK TABLE payments_verification IN SHARE UPDATE EXCLUSIVE MODE")
         yield cursor
 
 

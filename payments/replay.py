@@ -10,14 +10,14 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
 from django.db import InterfaceError, OperationalError, connection, transaction
 from django.db.models import Q, QuerySet
 
-from payments import claims, conf, database, findings, handlers, intake, models, staff
+from payments import claims, conf, confirmation, database, findings, handlers, intake, limits, models, staff
 from payments.facts import Told
 from payments.findings import Found
 from payments.gateways import base
@@ -146,20 +146,20 @@ class _Run:
     def tell_again(self, events: Sequence[models.Event]) -> list[str]:
         """Return what becomes of each event; one that fails doesn't end the others' retry."""
         try:
-            return database.in_transaction(lambda: self._book(events), time.monotonic() + SECONDS)
+            jobs = [job_of(event) for event in events]  # before the transaction: an API may be asked
+            return database.in_transaction(lambda: self._book(events, jobs), time.monotonic() + SECONDS)
         except (OperationalError, InterfaceError, database.TransactionFailed):
             raise  # nothing is wrong with the events
         except Exception as error:
             if len(events) > 1:
                 return [outcome for event in events for outcome in self.tell_again([event])]
             logger.error("retry_failed", exc_info=error, extra={"event": events[0].pk})
-            if not self.dry_run:
+            if not self.dry_run and not isinstance(error, intake.SettlementFailed | limits.Saturated):
                 _keep_failure(events[0], error)
             return ["quarantined"]
 
-    def _book(self, events: Sequence[models.Event]) -> list[str]:
-        jobs = [job_of(event) for event in events]
-        candidates = [job.candidates[0] for job in jobs]
+    def _book(self, events: Sequence[models.Event], jobs: Sequence[intake.Job]) -> list[str]:
+        candidates = [replace(job.candidates[0]) for job in jobs]
         if not self.is_chosen:
             decisions = {
                 one.key: claims.Decision({}, event.claim_id) for one, event in zip(candidates, events, strict=True)
@@ -207,11 +207,18 @@ def _keep_failure(event: models.Event, error: Exception) -> None:
 
 
 def job_of(event: models.Event) -> intake.Job:
-    """Return a kept event as a delivery of just that event, translated by its adapter as it is now."""
+    """Return a kept event as a delivery of just that event, translated by its adapter as it is now.
+
+    Where it must be confirmed and never was, its gateway's API is asked. Raises what the adapter raises.
+    """
     endpoint = conf.known_endpoint(event.endpoint.slug)
     if endpoint is None:
         raise LookupError(f"no adapter for the gateway {event.endpoint.gateway}")
     verified = base.Verified.of(base.Delivery(event.headers, bytes(event.body or b""), event.received_at))
-    notices = endpoint.gateway.translate(verified, endpoint.config)
-    notice = next((one for one in notices if one.event_id == event.event_id), notices[0])
-    return intake.Job(endpoint, (claims.Candidate(endpoint, notice, verified),))
+    job = intake.translate(endpoint, verified)
+    if job.bug is not None:
+        raise job.bug
+    if job.is_unconfirmed:
+        job = confirmation.confirm(job, deadline=time.monotonic() + SECONDS)
+    chosen = next((one for one in job.candidates if one.notice.event_id == event.event_id), job.candidates[0])
+    return intake.Job(endpoint, (chosen,))

@@ -26,7 +26,7 @@ from django.db import DatabaseError, InterfaceError
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 
-from payments import attempts, batching, conf, database, failpoints, intake, limits, metrics, replies
+from payments import attempts, batching, conf, confirmation, database, failpoints, intake, limits, metrics, replies
 from payments.gateways import base
 from payments.replies import Answer, Reply
 
@@ -76,12 +76,19 @@ def _receive(request: HttpRequest, endpoint: conf.Endpoint | None) -> intake.Job
 
 
 def _settled(job: intake.Job) -> Answer:
-    now = time.monotonic()
-    deadline = now + settings.PAYMENTS_DEADLINE_MS / 1000
+    deadline = time.monotonic() + settings.PAYMENTS_DEADLINE_MS / 1000
     try:
-        return batcher().submit(job, queue_deadline=now + QUEUE_S, deadline=deadline)
+        try:
+            return _submit(job, deadline)
+        except intake.Unconfirmed:
+            return _submit(confirmation.confirm(job, deadline=deadline), deadline)
     except (limits.Saturated, batching.ResultUnknown, intake.SettlementFailed, DatabaseError, InterfaceError):
         return _try_later(batcher().retry_after_s())
+
+
+def _submit(job: intake.Job, deadline: float) -> Answer:
+    queue_deadline = min(time.monotonic() + QUEUE_S, deadline)
+    return batcher().submit(job, queue_deadline=queue_deadline, deadline=deadline)
 
 
 def _try_later(seconds: int) -> Answer:

@@ -52,7 +52,7 @@ class Thread(threading.Thread):
     def run(self) -> None:
         try:
             self._result = self._work()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  it is raised in the test's thread
             self._error = error
         finally:
             connections.close_all()

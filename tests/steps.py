@@ -74,10 +74,17 @@ class Open:
     currency: str
 
 
-Step = Said | Register | Open
+@dataclass(frozen=True)
+class OnStatement:
+    """The same fact once more, as a line of a statement."""
+
+    said: Said
 
 
-def play(steps: Iterable[Step], batch_sizes: Iterator[int] = itertools.repeat(1), *, slug: str = "demo") -> None:
+Step = Said | Register | Open | OnStatement
+
+
+def play(steps: Iterable[Step], batch_sizes: Iterator[int] | None = None, *, slug: str = "demo") -> None:
     """Let the steps happen in this order; deliveries that follow each other share transactions as told.
 
     Events of the demo's vocabulary are delivered to the demo endpoint; all else is booked as from a statement.
@@ -88,11 +95,13 @@ def play(steps: Iterable[Step], batch_sizes: Iterator[int] = itertools.repeat(1)
             waiting.append(step)
             continue
         while waiting:
-            size = next(batch_sizes)
+            size = next(batch_sizes) if batch_sizes else 1
             deliver(waiting[:size])
             waiting = waiting[size:]
         if isinstance(step, Said):
             book([step], slug=slug)
+        elif isinstance(step, OnStatement):
+            book([step.said], slug=slug)
         elif isinstance(step, Register):
             payees.register(conf.endpoint(slug), step.reference, step.wanted)
         elif isinstance(step, Open):

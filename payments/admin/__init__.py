@@ -1,5 +1,5 @@
 """What staff see of the payments: every row, its reasons, and nothing to edit."""
 
-from payments.admin import accounts, deliveries, endpoints, operations, payments, transfers
+from payments.admin import accounts, deliveries, endpoints, operations, payments, reconciliations, transfers
 
-__all__ = ["accounts", "deliveries", "endpoints", "operations", "payments", "transfers"]
+__all__ = ["accounts", "deliveries", "endpoints", "operations", "payments", "reconciliations", "transfers"]

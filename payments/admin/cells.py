@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 from django.contrib import admin
 from django.db.models import Model
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.functional import Promise
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -58,12 +59,21 @@ def joined(shown: Iterable[str]) -> str:
 
 
 def moment(value: datetime | None) -> str:
-    """Return a time in UTC to the second; the microseconds show when pointed at."""
+    """Return a time to the second in the reader's zone, with UTC beside; the microseconds show when pointed at."""
     if value is None:
         return EMPTY
-    value = value.astimezone(UTC)
-    exact, shown = value.isoformat(), f"{value:%Y-%m-%d %H:%M:%S} UTC"
-    return format_html('<time datetime="{}" title="{}">{}</time>', exact, exact, shown)
+    utc, local = value.astimezone(UTC), timezone.localtime(value)
+    exact = utc.isoformat()
+    if not local.utcoffset():
+        return format_html('<time datetime="{}" title="{}">{} UTC</time>', exact, exact, f"{utc:%Y-%m-%d %H:%M:%S}")
+    beside = f"{utc:%H:%M:%S} UTC" if utc.date() == local.date() else f"{utc:%Y-%m-%d %H:%M:%S} UTC"
+    return format_html(
+        '<time datetime="{}" title="{}">{} <span class="utc">{}</span></time>',
+        exact,
+        exact,
+        f"{local:%Y-%m-%d %H:%M:%S %Z}",
+        beside,
+    )
 
 
 def block(text: str) -> str:

@@ -62,6 +62,11 @@ class KeysetChangeList(ChangeList):
             self.row_estimate = estimates.row_estimate(self.model)
         self._set_what_templates_read(request, rows)
 
+    @property
+    def export_url(self) -> str:
+        """Return the address of this list as a file: all of its rows, and not only this page's."""
+        return f"export/{self.get_query_string()}"
+
     def _row(self, name: str) -> int | None:
         text = self.params.get(name)
         if text is None:

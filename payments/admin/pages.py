@@ -8,7 +8,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 
-from payments.admin import act_page, finder
+from payments.admin import act_page, finder, preferences
 
 
 def urls(site: AdminSite) -> list[URLPattern]:
@@ -16,6 +16,7 @@ def urls(site: AdminSite) -> list[URLPattern]:
     own = Pages(site)
     return [
         path("find/", site.admin_view(own.find), name="find"),
+        path("view/", site.admin_view(own.preferences), name="preferences"),
         path("act/<slug:name>/", site.admin_view(own.act), name="act"),
     ]
 
@@ -37,6 +38,13 @@ class Pages:
     def act(self, request: HttpRequest, name: str) -> HttpResponse:
         """Ask for a reason, then do something."""
         return act_page.answer(self.site, request, name)
+
+    def preferences(self, request: HttpRequest) -> HttpResponse:
+        """Choose the language and the time zone."""
+        form = preferences.form_for(request)
+        if form.is_valid():
+            return preferences.kept(request, form)
+        return self._page(request, "preferences.html", {"title": _("Your view"), "form": form})
 
     def _page(self, request: HttpRequest, template: str, context: dict[str, object]) -> HttpResponse:
         shown = {**self.site.each_context(request), **context}

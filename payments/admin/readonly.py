@@ -11,10 +11,11 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import flatten_fieldsets
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, StreamingHttpResponse
+from django.urls import URLPattern, path
 from django.utils.text import capfirst
 
-from payments.admin import acts, bodies, search
+from payments.admin import acts, bodies, export, search
 from payments.admin.changelist import KeysetChangeList
 from payments.admin.estimates import EstimatedPaginator
 from payments.admin.tables import Section
@@ -111,6 +112,17 @@ class ReadOnlyAdmin(_ModelAdmin):
             raise PermissionDenied
         title = capfirst(str(self.opts.verbose_name_plural))
         return super().changelist_view(request, {"title": title, **(extra_context or {})})
+
+    def get_urls(self) -> list[URLPattern]:
+        name = f"payments_{self.opts.model_name}_export"
+        return [path("export/", self.admin_site.admin_view(self.export_view), name=name), *super().get_urls()]
+
+    def export_view(self, request: HttpRequest) -> StreamingHttpResponse:
+        """Answer with the list as a file of CSV, as its address filters it."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        shown = self.get_changelist_instance(request)
+        return export.response(shown.queryset, left_out=self.left_out)
 
     # Acts: a list only leads to the page that asks for the reason ------------------------------------
 

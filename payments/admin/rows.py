@@ -156,3 +156,12 @@ ACTIONS: Final[Columns] = [
     (_("What"), lambda action: link(action, action.action)),
     (_("Why"), lambda action: action.reason),
 ]
+
+RECONCILED: Final[Columns] = [
+    (_("Key"), lambda line: link(line, line.key)),
+    (_("Verdict"), lambda line: line.get_verdict_display()),
+    (_("Line"), lambda line: EMPTY if line.number is None else str(line.number)),
+    (_("Statement"), lambda line: amount(line.amount, line.currency)),
+    (_("Booked"), lambda line: amount(line.booked_amount, line.booked_currency)),
+    (_("Why"), lambda line: line.why),
+]

@@ -295,6 +295,11 @@ def _is_signed(item: _Item, keys: Sequence[bytes]) -> bool:
     return any(hmac.compare_digest(base64.b64encode(base.hmac_sha256(key, message)), given) for key in keys)
 
 
+def is_usable(secret: str) -> bool:
+    """Say whether a secret is an HMAC key as Adyen generates them: hexadecimal, and not empty."""
+    return any(_keys([secret]))
+
+
 def _keys(secrets: Sequence[str]) -> Iterator[bytes]:
     for secret in secrets:
         try:

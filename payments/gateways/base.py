@@ -24,6 +24,8 @@ TOLERANCE: Final = timedelta(seconds=300)
 ID_LENGTH_MAX: Final = 255
 # Deeper than any gateway's event, and far from where Python's own recursion ends while hashing or printing one.
 DEPTH_MAX: Final = 64
+# Under this name a verified delivery holds what its gateway's API answered about it; no HTTP header can be named so.
+CONFIRMED: Final = ":confirmed"
 
 
 class VerificationFailed(Exception):
@@ -38,10 +40,17 @@ class Ignorable(Exception):
     """A verified event of a known type that says nothing of this endpoint's money; its text is why."""
 
 
+class NotConfirmed(Exception):
+    """What a gateway's API answered is no usable answer, or doesn't bear a delivery out, or doesn't yet.
+
+    Its text says which, without any value from the answer.
+    """
+
+
 class Assurance(StrEnum):
     BODY_SIGNED = "body_signed"
     FIELDS_SIGNED = "fields_signed"  # some fields only: the rest could be anybody's
-    TOKEN_ONLY = "token_only"  # nothing of the body is proved, only the sender
+    TOKEN_ONLY = "token_only"  # noqa: S105  nothing of the body is proved, only the sender
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +93,7 @@ class EndpointConfig:
     live: bool = True
     external_account: str = ""
     auto_capture: bool = True
+    confirms: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +129,8 @@ class Gateway(abc.ABC):
     evidence_headers: ClassVar[tuple[str, ...]] = ()
     # How old a booked fact is before its absence from a statement means anything.
     settling_days: ClassVar[int] = 0
+    # Where its API is, by mode ("live" is True), for gateways whose deliveries can be confirmed.
+    confirm_urls: ClassVar[Mapping[bool, str]] = {}
 
     @abc.abstractmethod
     def authenticate(self, delivery: Delivery, secrets: Sequence[str]) -> Verified:
@@ -135,6 +147,14 @@ class Gateway(abc.ABC):
     def exponent(self, currency: str) -> int:
         """Return how many decimal digits an integer amount has on this gateway's wire."""
         return money.exponent(currency)
+
+    def confirm_path(self, verified: Verified) -> str:
+        """Return the path below confirm_urls to be asked about a delivery that tells facts."""
+        raise AssertionError(f"Bug: {self.name} has nothing to ask")
+
+    def confirmed(self, verified: Verified, answer: bytes, secrets: Sequence[str]) -> Verified:
+        """Return the delivery with what the API answered, for `translate` to believe. Raises NotConfirmed."""
+        raise AssertionError(f"Bug: {self.name} has nothing to ask")
 
 
 class Inexact:

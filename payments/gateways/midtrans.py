@@ -4,16 +4,19 @@ https://docs.midtrans.com/docs/https-notification-webhooks
 
 The signature covers order, status code and amount, joined without a separator, but not the status: one and
 the same stands on a capture and on its settlement. What it doesn't cover is bounded here, and an endpoint
-can have notifications confirmed by the status API, whose answer has the same shape (`confirmed_facts`). One
+can have notifications confirmed by the status API, whose answer has the same shape and then decides. One
 notification can't show that a second transaction was captured for one order; whoever knows the order's
 payments decides that.
 """
 
 import hmac
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from hashlib import sha512
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
+from urllib.parse import quote
 
 from payments import money
 from payments.facts import Fact, FactKind
@@ -42,13 +45,35 @@ _CONTENT: Final = (
     *_SIGNED,
     *("transaction_id", "transaction_status", "fraud_status", "currency", "payment_type"),
 )
+# What is kept of the status API's answer: what decides about money, and no signature.
+_ANSWERED: Final = (*_CONTENT, "transaction_time", "settlement_time", "refunds")
+# What a fact told in a notification may have become by the time that the API is asked.
+_LATER: Final[Mapping[FactKind, frozenset[FactKind]]] = {
+    FactKind.PAYMENT_PENDING: frozenset(FactKind),
+    FactKind.PAYMENT_AUTHORIZED: frozenset(
+        {
+            FactKind.PAYMENT_CAPTURED,
+            FactKind.PAYMENT_REVERSED,
+            FactKind.PAYMENT_FAILED,
+            FactKind.PAYMENT_EXPIRED,
+        }
+    ),
+    FactKind.PAYMENT_CAPTURED: frozenset({FactKind.PAYMENT_REVERSED}),
+    FactKind.REFUND_REQUESTED: frozenset({FactKind.REFUND_SUCCEEDED}),
+}
 
 
 class Midtrans(base.Gateway):
     name = "midtrans"
     assurance = base.Assurance.FIELDS_SIGNED
     proves_payment = False
+    evidence_headers = (base.CONFIRMED,)
     settling_days = 3
+    # https://docs.midtrans.com/reference/sandbox-environment-endpoints
+    confirm_urls: ClassVar[Mapping[bool, str]] = {
+        True: "https://api.midtrans.com",
+        False: "https://api.sandbox.midtrans.com",
+    }
 
     def authenticate(self, delivery: base.Delivery, secrets: Sequence[str]) -> base.Verified:
         """Verify the SHA-512 of order_id, status_code, gross_amount and server key, each exactly as received.
@@ -57,15 +82,9 @@ class Midtrans(base.Gateway):
         https://docs.midtrans.com/docs/https-notification-webhooks#verifying-notification-authenticity
         """
         verified = base.Verified.of(delivery)
-        document = verified.document
-        if not isinstance(document, dict):
+        if not _is_signed(verified.document, secrets) or base.CONFIRMED in delivery.headers:
             raise base.VerificationFailed
-        message = "".join(_text(document, name) for name in _SIGNED).encode("utf-8", "surrogatepass")
-        given = _text(document, "signature_key").encode("ascii", "replace")
-        for secret in filter(None, secrets):
-            if hmac.compare_digest(sha512(message + secret.encode()).hexdigest().encode(), given):
-                return verified
-        raise base.VerificationFailed
+        return verified
 
     def translate(self, verified: base.Verified, endpoint: base.EndpointConfig) -> list[base.Notice]:
         """Return the one notice of a notification. Midtrans gives no event id: it is composed."""
@@ -76,7 +95,7 @@ class Midtrans(base.Gateway):
         facts: tuple[Fact, ...] = ()
         ignored = unusable = None
         try:
-            facts = _facts(document, verified.received_at)
+            facts = _believed_facts(verified)
         except base.Ignorable as reason:
             ignored = str(reason)
         except (base.Unusable, money.UnusableAmount) as reason:
@@ -93,26 +112,70 @@ class Midtrans(base.Gateway):
             )
         ]
 
+    def confirm_path(self, verified: base.Verified) -> str:
+        """Return that of the transaction's status.  https://docs.midtrans.com/reference/get-transaction-status"""
+        transaction_id = base.identifier(verified.document["transaction_id"], "transaction_id")
+        return f"/v2/{quote(transaction_id, safe='')}/status"
 
-def confirmed_facts(document: object, *, order_id: str, transaction_id: str, received_at: datetime) -> tuple[Fact, ...]:
-    """Return the facts that the status API's answer tells of the transaction that was asked for.
+    def confirmed(self, verified: base.Verified, answer: bytes, secrets: Sequence[str]) -> base.Verified:
+        """Return the notification with the transaction as it is now, which may be further than was notified.
+
+        An answer of another transaction, order or amount, or that is behind the notification, is no confirmation: the
+        event must not be claimed for it, or the true notification of that status would find its id taken.
+        """
+        try:
+            document = base.parse_json(answer)
+        except base.Unusable as error:
+            raise base.NotConfirmed(str(error)) from error
+        if not isinstance(document, dict):
+            raise base.NotConfirmed("the answer is not an object")
+        if "signature_key" in document and not _is_signed(document, secrets):
+            raise base.NotConfirmed("the answer is not signed with our key")
+        told = verified.document
+        if any(document.get(name) != told[name] for name in ("transaction_id", "order_id")):
+            raise base.NotConfirmed("the answer is about another transaction")
+        if not _is_same_amount(document, told):
+            raise base.NotConfirmed("the answer tells another amount")
+        kept = {name: document[name] for name in _ANSWERED if name in document}
+        text = json.dumps(kept, default=lambda number: number.lexeme)
+        answered = replace(verified, headers={**verified.headers, base.CONFIRMED: text})
+        try:
+            now = _believed_facts(answered)
+        except (base.Unusable, base.Ignorable, money.UnusableAmount):
+            return answered  # about the transaction, and nothing that can be used: for staff to look at
+        if not all(_is_borne_out(fact, now) for fact in _facts(told, verified.received_at)):
+            raise base.NotConfirmed("the answer doesn't bear it out")
+        return answered
+
+
+def _believed_facts(verified: base.Verified) -> tuple[Fact, ...]:
+    """Return the facts that the status API's answer tells, where it was asked, else the notification's.
 
     The answer is the transaction as it is now, so a refunded or charged back one was captured too.
-    Raises base.Unusable, also when it speaks of another transaction; base.Ignorable for an unknown status.
-    https://docs.midtrans.com/reference/get-transaction-status
     """
-    if not isinstance(document, dict) or document.get("transaction_id") != transaction_id:
-        raise base.Unusable("the status is not of the transaction that was asked for")
-    if document.get("order_id") != order_id:
-        raise base.Unusable("the status is not of the order that was asked for")
+    if base.CONFIRMED not in verified.headers:
+        return _facts(verified.document, verified.received_at)
+    document = base.parse_json(verified.headers[base.CONFIRMED].encode())
+    facts = _facts(document, verified.received_at)
+    status = _lower(document["transaction_status"])
+    if status not in _AFTER_CAPTURE:
+        return facts
+    transaction = _Transaction.of(document, verified.received_at)
+    if status == "chargeback" and document.get("refunds"):
+        facts = (*_refunds(document, transaction), *facts)
+    return (transaction.fact(FactKind.PAYMENT_CAPTURED, transaction.gross_minor), *facts)
+
+
+def _is_borne_out(told: Fact, now: Sequence[Fact]) -> bool:
+    kinds = {fact.kind for fact in now if fact.object_id == told.object_id}
+    return told.kind in kinds or not kinds.isdisjoint(_LATER.get(told.kind, ()))
+
+
+def _is_same_amount(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     try:
-        facts = _facts(document, received_at)
-        if _lower(document["transaction_status"]) not in _AFTER_CAPTURE:
-            return facts
-        transaction = _Transaction.of(document, received_at)
-        return (transaction.fact(FactKind.PAYMENT_CAPTURED, transaction.gross_minor), *facts)
-    except money.UnusableAmount as error:
-        raise base.Unusable(str(error)) from error
+        return _amount(one, "gross_amount") == _amount(other, "gross_amount")
+    except (base.Unusable, money.UnusableAmount):
+        return False
 
 
 class _Transaction(NamedTuple):
@@ -265,11 +328,19 @@ def _moment(members: Mapping[str, Any], *names: str) -> datetime | None:
     return None
 
 
-def _text(document: Mapping[str, Any], name: str) -> str:
-    value = document.get(name)
-    if isinstance(value, str):
-        return value
-    raise base.VerificationFailed
+def _is_signed(document: object, secrets: Sequence[str]) -> bool:
+    if not isinstance(document, dict):
+        return False
+    *signed, given = (document.get(name) for name in (*_SIGNED, "signature_key"))
+    texts = [text for text in signed if isinstance(text, str)]
+    if not isinstance(given, str) or len(texts) < len(signed):
+        return False
+    message = "".join(texts).encode("utf-8", "surrogatepass")
+    proof = given.encode("ascii", "replace")
+    return any(
+        hmac.compare_digest(sha512(message + secret.encode()).hexdigest().encode(), proof)
+        for secret in filter(None, secrets)  # everybody knows the empty key
+    )
 
 
 def _lower(value: object) -> str:

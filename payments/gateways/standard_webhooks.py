@@ -6,7 +6,7 @@ https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-w
 import base64
 import binascii
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -68,8 +68,8 @@ class StandardWebhooks(base.Gateway):
         # More than a rotation's few signatures is nobody's honest header; the split is bounded.
         given = delivery.headers.get("webhook-signature", "").split(" ", 16)[:16]
         message = f"{event_id}.{timestamp}.".encode() + delivery.body
-        for secret in filter(None, secrets):  # everybody knows the empty key
-            expected = b"v1," + base64.b64encode(base.hmac_sha256(secret_key(secret), message))
+        for key in _keys(secrets):
+            expected = b"v1," + base64.b64encode(base.hmac_sha256(key, message))
             if any(hmac.compare_digest(expected, candidate.encode("latin-1", "replace")) for candidate in given):
                 return base.Verified.of(delivery)
         raise base.VerificationFailed
@@ -124,6 +124,21 @@ def secret_key(secret: str) -> bytes:
         return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
     except binascii.Error as error:
         raise ValueError("a Standard Webhooks secret is whsec_ and base64") from error
+
+
+def is_usable(secret: str) -> bool:
+    """Say whether a secret is `whsec_` and base64 of at least one byte."""
+    return secret.startswith("whsec_") and any(_keys([secret]))
+
+
+def _keys(secrets: Sequence[str]) -> Iterator[bytes]:
+    for secret in secrets:
+        try:
+            key = secret_key(secret)
+        except ValueError:  # a mistyped secret must not take the good ones with it
+            continue
+        if key:  # everybody knows the empty one
+            yield key
 
 
 def _fingerprint(event_type: object, data: object) -> dict[str, str]:

@@ -729,8 +729,8 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name="payment",
             index=models.Index(
-                condition=models.Q(("payee_account__isnull", True)),
-                fields=["payee", "currency", "id"],
+                condition=models.Q(("payee_account__isnull", True), ("other_currencies", True), _connector="OR"),
+                fields=["payee", "id"],
                 name="payments_payment_waiting",
             ),
         ),

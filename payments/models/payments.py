@@ -84,8 +84,8 @@ class Payment(models.Model):
         indexes = [
             models.Index(fields=["endpoint", "merchant_reference"], name="payments_payment_by_merchant"),
             models.Index(
-                fields=["payee", "currency", "id"],
-                condition=Q(payee_account__isnull=True),
+                fields=["payee", "id"],
+                condition=Q(payee_account__isnull=True) | Q(other_currencies=True),
                 name="payments_payment_waiting",
             ),
         ]

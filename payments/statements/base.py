@@ -127,6 +127,8 @@ class CsvStatement(Statement):
             raise StatementUnreadable(f"after line {rows.line_num} the file is not UTF-8") from error
         except csv.Error as error:
             raise StatementUnreadable(f"line {rows.line_num}: {error}") from error
+        finally:
+            text.detach()  # the file is its owner's to close
 
     def column(self, title: str) -> str:
         """Return this format's name of the column with a title."""

@@ -3,13 +3,14 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 from django.http import HttpResponse
 from django.test import Client
 
-from payments import conf, intake, ledger, models, outbox, payees
+from payments import claims, conf, intake, ledger, models, outbox, payees
 from payments.registrations import Registered
 from tests.conftest import assert_sound
 from tests.deliveries import Deliver, outcome
@@ -33,7 +34,8 @@ def post(small_demo: None) -> Callable[..., HttpResponse]:
     """Deliver to the demo endpoint with a client of one's own, for threads."""
 
     def post(event_type: str, **data: Any) -> HttpResponse:
-        return Deliver(Client())(event_type, **data)
+        response: HttpResponse = Deliver(Client())(event_type, **data)
+        return response
 
     return post
 
@@ -93,10 +95,8 @@ def test_thirty_events_of_one_fact(post: Post, books: Books) -> None:
 
 def test_same_id_with_another_amount_at_the_same_instant(post: Post, books: Books) -> None:
     """One of two contents is booked; the other is refused by name, kept, and answered the same when it comes again."""
-    works = [
-        lambda a=amount: post("payment.captured", event_id="evt_1", payment="pay_1", account="merchant-1", amount=a)
-        for amount in (100, 200)
-    ]
+    event = {"event_id": "evt_1", "payment": "pay_1", "account": "merchant-1"}
+    works = [partial(post, "payment.captured", amount=amount, **event) for amount in (100, 200)]
 
     answers = at_once(works)
 
@@ -286,7 +286,7 @@ def test_two_endpoints_sharing_books(small_demo: None, books: Books) -> None:
     assert twin is not None
     events = [capture(f"pay_{n}", event_id=f"evt_{n}") for n in range(20)]
     copies = [
-        intake.Job(twin, tuple(intake.claims.Candidate(twin, c.notice, c.verified) for c in event.candidates))
+        intake.Job(twin, tuple(claims.Candidate(twin, c.notice, c.verified) for c in event.candidates))
         for event in events
     ]
 

@@ -16,8 +16,8 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     server = Postgres(folder)
     try:
         server.start()
-        with App(folder=folder, database_url=server.url) as first:
-            first.prepare()
+        with App(folder=folder, database_url=server.whole_url) as first:
+            first.start()
         yield server
     finally:
         server.remove()

@@ -1,4 +1,4 @@
-"""A gateway of the crash tests: delivers events it can tell apart, remembers every first answer, retries until it has one.
+"""A gateway of the crash tests: delivers events it can tell apart, remembers first answers, retries until it has one.
 
 It is small on purpose, so that a test can say exactly which deliveries were under way when something died. What it
 expects of the ledger it adds up by itself.
@@ -56,7 +56,9 @@ def event(event_type: str, *, event_id: str | None = None, **data: str | int) ->
     return Event(event_id or new_name("evt"), body)
 
 
-def capture(*, amount: int, account: str = "merchant-1", payment: str | None = None, event_id: str | None = None) -> Event:
+def capture(
+    *, amount: int, account: str = "merchant-1", payment: str | None = None, event_id: str | None = None
+) -> Event:
     """Return a capture of a payment, a new one unless named."""
     name = payment or new_name("pay")
     return event("payment.captured", event_id=event_id, payment=name, account=account, amount=amount)

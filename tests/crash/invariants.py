@@ -1,4 +1,4 @@
-"""What must hold in the ledger at every instant, in SQL of the tests' own: a second road beside the product's verification.
+"""What must hold in the ledger at every instant, in SQL of the tests' own: a second road beside the product's.
 
 Reads from one REPEATABLE READ snapshot, safe beside live deliveries.
 """

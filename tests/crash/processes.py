@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 Value = TypeVar("Value")
@@ -15,9 +15,7 @@ POLL_S = 0.01
 
 def list_children(pid: int) -> list[int]:
     """Return the process ids of a process's children, without those that are dead and not yet reaped."""
-    said = subprocess.run(
-        ["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=True
-    ).stdout
+    said = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=True).stdout
     rows = [line.split() for line in said.splitlines()]
     return sorted(int(child) for child, parent, state in rows if int(parent) == pid and "Z" not in state)
 
@@ -35,10 +33,19 @@ def is_gone(pid: int) -> bool:
     return not said.strip() or said.strip().startswith("Z")
 
 
+@contextlib.contextmanager
+def stopwatch() -> Iterator[list[float]]:
+    """Yield a list that has the seconds the block took, once it has ended."""
+    seconds: list[float] = []
+    began_at = time.monotonic()
+    yield seconds
+    seconds.append(time.monotonic() - began_at)
+
+
 def wait_until(
     what: str, condition: Callable[[], Value], *, within_s: float, explain: Callable[[], str] = str
 ) -> Value:
-    """Return what the condition returns as soon as that is true; fail, saying what was waited for, when it takes longer."""
+    """Return what the condition returns as soon as that is true; fail, saying what was waited for, when it is late."""
     deadline = time.monotonic() + within_s
     while not (value := condition()):
         if time.monotonic() > deadline:

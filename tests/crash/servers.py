@@ -19,9 +19,8 @@ from typing import Any, Final, Self
 
 import psycopg
 
-from project import embedded
 from tests import deliveries
-from tests.crash import processes
+from tests.crash import other_versions, processes
 
 CHECKOUT: Final = Path(__file__).parents[2]
 START_S_MAX: Final = 30.0  # on a busy machine; a start takes some three seconds
@@ -34,11 +33,17 @@ class Postgres:
     """A PostgreSQL server on a data folder of its own, killed and started as often as a test likes."""
 
     def __init__(self, folder: Path, name: str = "postgres") -> None:
-        self.server = embedded.locate(data_dir=folder, name=name)
+        self.folder = folder
+        self.server = other_versions.locate(data_dir=folder, name=name)
 
     @property
     def url(self) -> str:
         return self.server.url
+
+    @property
+    def whole_url(self) -> str:
+        """The URL for an app that starts PostgreSQL too, where the project can: "" is for its own."""
+        return self.url if other_versions.PROGRAMS else ""
 
     @property
     def socket_folder(self) -> Path:
@@ -130,6 +135,7 @@ class App:
     """The project on a database: gunicorn in a process group of its own, and the commands."""
 
     def __init__(self, *, folder: Path, database_url: str, **settings: str) -> None:
+        """database_url: "" names the embedded PostgreSQL in the folder, which `start` then starts too."""
         self.port = _free_port()
         self.log = folder / f"gunicorn-{self.port}.log"
         self.gunicorn: subprocess.Popen[bytes] | None = None
@@ -160,22 +166,33 @@ class App:
     # Starting
 
     def start(self, **settings: str) -> None:
-        """The ordinary start path, of a first start as of one after a crash: what `make run` does, then ready."""
-        self.prepare()
-        self.serve(**settings)
-
-    def prepare(self) -> None:
-        """The commands that come before serving."""
-        self.manage("migrate", "--verbosity", "0", expect=0)
-        self.manage("recover", expect=0)
-        self.manage("seed_demo", expect=0)
+        """The ordinary start path, of a first start as of one after a crash: `make run` without its installing."""
+        self._launch("-m", "project.start", path="/readyz", **settings)
 
     def serve(self, *, path: str = "/readyz", wsgi: str = "", **settings: str) -> None:
-        """Start gunicorn; return when it answers 200 at the path. wsgi: another application than the project's."""
+        """Gunicorn alone, without what comes before it; return when it answers 200 at the path.
+
+        wsgi: another application than the project's.
+        """
+        self._launch("-m", "gunicorn", *([wsgi] if wsgi else []), path=path, **settings)
+
+    def _launch(self, *arguments: str, path: str, **settings: str) -> None:
+        started = self._spawn(*arguments, **settings)
+        self.gunicorn = started
+        processes.wait_until(
+            f"{path} answers 200",
+            # Workers that outlived another master answer too; this one's own must be there.
+            lambda: (self.get(path)[0] == 200 and self.list_workers()) or not self.is_running,
+            within_s=START_S_MAX,
+            explain=lambda: f"{self.get(path)}; the log ends {self.read_log()[-3000:]}",
+        )
+        assert self.is_running, self.read_log()[-3000:]
+
+    def _spawn(self, *arguments: str, **settings: str) -> subprocess.Popen[bytes]:
         self._started = [group for group in self._started if _has_members(group)]
         with self.log.open("ab") as log:
-            self.gunicorn = subprocess.Popen(
-                [sys.executable, "-m", "gunicorn", *([wsgi] if wsgi else [])],
+            started = subprocess.Popen(
+                [sys.executable, *arguments],
                 cwd=CHECKOUT,
                 env=self.environment | settings,
                 stdin=subprocess.DEVNULL,
@@ -183,15 +200,16 @@ class App:
                 stderr=log,
                 start_new_session=True,
             )
-        self._started.append(self.gunicorn.pid)
-        processes.wait_until(
-            f"{path} answers 200",
-            # Workers that outlived another master answer too; this one's own must be there.
-            lambda: (self.get(path)[0] == 200 and self.list_workers()) or not self.is_running,
-            within_s=START_S_MAX,
-            explain=lambda: f"{self.get(path)}; the log ends {self.read_log()[-2000:]}",
-        )
-        assert self.gunicorn.poll() is None, self.read_log()[-2000:]
+        self._started.append(started.pid)
+        return started
+
+    def start_and_die(self, *, after_s: float) -> None:
+        """Begin the start path, and SIGKILL it with all that it has started, wherever it stands by then."""
+        started = self._spawn("-m", "project.start")
+        time.sleep(after_s)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(started.pid, signal.SIGKILL)
+        started.wait()
 
     def manage(self, *arguments: str, expect: int | None = None) -> subprocess.CompletedProcess[str]:
         """Run a command of manage.py to its end."""
@@ -206,18 +224,6 @@ class App:
         )
         assert expect is None or done.returncode == expect, f"{arguments}: {done.stdout}{done.stderr}"
         return done
-
-    def kill_command(self, *arguments: str, after_s: float) -> None:
-        """Start a command of manage.py and SIGKILL it after so many seconds, if it isn't done by then."""
-        with subprocess.Popen(
-            [sys.executable, "manage.py", *arguments],
-            cwd=CHECKOUT,
-            env=self.environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        ) as command:
-            time.sleep(after_s)
-            command.kill()
 
     def manage_json(self, *arguments: str, expect: int) -> dict[str, Any]:
         """Run a command with --json; return what it printed."""
@@ -289,12 +295,3 @@ def _has_members(group: int) -> bool:
 def _free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as free:
         return int(free.getsockname()[1])
-
-
-@contextlib.contextmanager
-def stopwatch() -> Iterator[list[float]]:
-    """Yield a list that holds the seconds the block took, once it has ended."""
-    seconds: list[float] = []
-    began_at = time.monotonic()
-    yield seconds
-    seconds.append(time.monotonic() - began_at)

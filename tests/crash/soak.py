@@ -1,7 +1,7 @@
 """Hours of bad luck in minutes: a simulated gateway delivers while processes are SIGKILLed at random.
 
-The gateway is the product's own simulator: concurrent, with duplicates, same-instant duplicates, reordering, retries and
-a journal of every first answer. What the ledger must show is its model's word, and the invariants are read from
+The gateway is the product's own simulator: concurrent, with duplicates, same-instant duplicates, reordering, retries
+and a journal of every first answer. What the ledger must show is its model's word, and the invariants are read from
 snapshots during the run. A run that never hit what it is about proves nothing, and says so: `Void`.
 
 Repeatable as far as a machine is: the seed gives the events, the kills and their moments.
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import psycopg
 
@@ -85,9 +85,10 @@ class Tally:
         kinds = ", ".join(f"{count} {what}" for what, count in sorted(self.kills.items()))
         return [
             f"{self.kills_total} kills in {self.seconds:.0f} s: {kinds}",
-            f"{self.events} events in {self.deliveries} deliveries; {self.cut_off} cut off, {self.unavailable} answered 503",
-            f"{self.committed_unanswered} events committed but unanswered, {self.booked_by_retry} cut off and not committed,"
-            f" {self.rolled_back} transactions rolled back",
+            f"{self.events} events in {self.deliveries} deliveries; {self.cut_off} cut off,"
+            f" {self.unavailable} answered 503",
+            f"{self.committed_unanswered} events committed but unanswered,"
+            f" {self.booked_by_retry} cut off and not committed, {self.rolled_back} transactions rolled back",
             f"{self.replays} replays identical, invariants held in {self.snapshots} snapshots",
         ]
 
@@ -150,8 +151,10 @@ class Soak:
         self.postgres.start()
         try:
             with self.app:
-                self.app.prepare()
-                self._serve()
+                self.app.start()
+                if self._wsgi:
+                    self.app.kill_all()
+                    self.app.serve(wsgi=self._wsgi)
                 self._deliver_under_fire()
                 self._check_end()
         finally:
@@ -161,7 +164,9 @@ class Soak:
     # The gateway, and the watch over it, in threads
 
     def _deliver_under_fire(self) -> None:
-        self._xid_looked_at = int(self.postgres.query("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")[0][0])
+        self._xid_looked_at = int(
+            self.postgres.query("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")[0][0]
+        )
         self.run = self._make_run(self._told(), on_acknowledged=lambda one: self._acknowledged.append(one.event_id))
         self.run.watch()
         delivering = threading.Thread(target=self._guarded, args=(self.run.execute,))
@@ -245,7 +250,7 @@ class Soak:
                 self._start_again()
             case "start path":
                 app.kill_all()
-                app.kill_command("recover", after_s=dice.uniform(0.2, 1.0))
+                app.start_and_die(after_s=dice.uniform(0.2, 2.5))
                 self._start_again()
             case "PostgreSQL backend":
                 postgres.kill_backend(dice.choice(self._backends()))
@@ -271,12 +276,15 @@ class Soak:
         return processes.wait_until("a backend to kill", look, within_s=30)
 
     def _start_again(self) -> None:
+        if not self._wsgi:
+            try:
+                self.app.start()
+            except AssertionError as failure:
+                raise Violation(f"seed {self.seed}: the start path: {failure}") from failure
+            return
         done = self.app.manage("recover")
         if done.returncode:
-            raise Violation(f"recover exits {done.returncode}: {done.stdout}{done.stderr}")
-        self._serve()
-
-    def _serve(self) -> None:
+            raise Violation(f"seed {self.seed}: recover exits {done.returncode}: {done.stdout}{done.stderr}")
         self.app.serve(wsgi=self._wsgi)
 
     # Checks
@@ -363,7 +371,7 @@ class Soak:
 
 
 def _count_aborted(cursor: psycopg.Cursor[invariants.Row], since: int) -> tuple[int, int]:
-    """Return how many transactions from that id on had written something and were undone, and up to where that is known."""
+    """Return how many transactions from that id on wrote something and were undone, and up to where that is known."""
     row = cursor.execute(
         """
         SELECT (SELECT count(*) FROM generate_series(%(since)s::bigint, now.xmin - 1) AS xid
@@ -376,6 +384,6 @@ def _count_aborted(cursor: psycopg.Cursor[invariants.Row], since: int) -> tuple[
     return int(row[0]), int(row[1])
 
 
-def _difference(seen: Mapping[object, object], wanted: Mapping[object, object]) -> str:
+def _difference(seen: Mapping[Any, object], wanted: Mapping[Any, object]) -> str:
     keys = [key for key in seen.keys() | wanted.keys() if seen.get(key) != wanted.get(key)]
     return f"{len(keys)}, e.g. {[(key, seen.get(key), wanted.get(key)) for key in keys[:5]]}"

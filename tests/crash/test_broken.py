@@ -1,4 +1,4 @@
-"""What a start does that finds something wrong: it says what, money waits, staff can look; after the repair all goes on."""
+"""A start that finds something wrong says what; money waits, staff can look; after the repair all goes on."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,11 +18,11 @@ def guards_off(postgres: Postgres, *tables: str) -> Iterator[psycopg.Connection[
     """Do as a superuser with bad intentions, or bad luck."""
     with postgres.connect() as connection, connection.transaction():
         for table in tables:
-            connection.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")  # type: ignore[call-overload]
+            connection.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")
         yield connection
         connection.execute("SET CONSTRAINTS ALL IMMEDIATE")  # or ALTER TABLE would meet what is pending
         for table in tables:
-            connection.execute(f"ALTER TABLE {table} ENABLE TRIGGER USER")  # type: ignore[call-overload]
+            connection.execute(f"ALTER TABLE {table} ENABLE TRIGGER USER")
 
 
 def change_balance(postgres: Postgres, amount: int) -> None:
@@ -34,7 +34,7 @@ def change_balance(postgres: Postgres, amount: int) -> None:
 
 
 def test_broken_invariant_closes_the_money_lane_alone(app: App, postgres: Postgres) -> None:
-    """recover exits 1; deliveries hear 503; /readyz names it; /livez and the admin are up; repaired, it serves again."""
+    """recover exits 1; deliveries hear 503; /readyz names it; /livez and the admin are up; repaired, all is served."""
     app.serve()
     sender = Gateway(app)
     sender.deliver_at_once(gateway.captures(3, account="merchant-8"))
@@ -94,7 +94,7 @@ def test_missing_migration_forbids_the_start(app: App, postgres: Postgres) -> No
 
 
 def test_incremental_verification_misses_nothing_that_commits_late(app: App, postgres: Postgres) -> None:
-    """A transaction began before a verification and ends after it. The next one sees what it wrote, and that it is wrong."""
+    """A transaction begins before a verification and ends after it: the next one sees what it wrote."""
     app.serve()
     sender = Gateway(app)
     late = postgres.connect()
@@ -120,7 +120,5 @@ def test_incremental_verification_misses_nothing_that_commits_late(app: App, pos
     repaired = app.manage_json("recover", expect=0)
 
     assert [report["full"] for report in (first, second, third)] == [False] * 3
-    assert [(one["kind"], one["subject"]) for one in third["findings"]] == [
-        ("transfer_incomplete", "demo:late:paid")
-    ]
+    assert [(one["kind"], one["subject"]) for one in third["findings"]] == [("transfer_incomplete", "demo:late:paid")]
     assert repaired["full"], "what was broken must be looked at again, whenever it was written"

@@ -59,8 +59,7 @@ def test_every_signal_leaves_the_same_state(postgres: Postgres, app: App, tmp_pa
         states[number] = _state(postgres, run)
         files[number] = sorted(path.name for path in tmp_path.rglob("*") if path.suffix in (".pid", ".lock", ".tmp"))
 
-        app.manage("recover", expect=0)
-        app.serve()
+        app.start()
         sender.retry()
         sender.deliver_all_again()
         retried[number] = _state(postgres, run)

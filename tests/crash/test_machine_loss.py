@@ -1,4 +1,4 @@
-"""The machine is gone at a random moment: what is on its disk starts, verifies clean, and has all that was acknowledged."""
+"""The machine is gone at a random moment: its disk starts, verifies clean, and has all that was acknowledged."""
 
 import random
 import time

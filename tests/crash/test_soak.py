@@ -5,6 +5,7 @@ SOAK_KILLS: how many, 500 unless set. SOAK_SEED: repeats a run; unless set, a ne
 
 import os
 import random
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,8 @@ pytestmark = [pytest.mark.soak, pytest.mark.crash]
 KILLS_TOTAL: Final = int(os.environ.get("SOAK_KILLS", "500"))
 # A round has a ledger of its own, so that its checks stay quick and its seed repeats it alone.
 KILLS_OF_ROUND: Final = 50
+# So many kills at most, until a planted fault must have been found.
+KILLS_TO_FIND: Final = 40
 SEED: Final = int(os.environ.get("SOAK_SEED") or random.SystemRandom().randrange(2**32))
 
 
@@ -27,20 +30,21 @@ def test_random_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     tally = Tally()
     for number, begin in enumerate(range(0, KILLS_TOTAL, KILLS_OF_ROUND)):
         seed, kills = SEED + number, min(KILLS_OF_ROUND, KILLS_TOTAL - begin)
-        with capsys.disabled():
-            print(f"\nround {number + 1}: SOAK_SEED={seed} SOAK_KILLS={kills}", flush=True)
+        _say(capsys, f"round {number + 1}: SOAK_SEED={seed} SOAK_KILLS={kills}")
         folder = tmp_path / str(number)
         folder.mkdir()
         Soak(folder=folder, seed=seed, kills=kills, tally=tally).execute()
-        with capsys.disabled():
-            print("so far: " + "; ".join(tally.lines()), flush=True)
+        _say(capsys, "so far: " + "; ".join(tally.lines()))
     for line in tally.lines():
         figures.tell(f"soak, seed {SEED}", line)
     tally.require_worth()
 
 
-KILLS_TO_FIND: Final = 40
-"""So many kills at most until a planted fault must have been found."""
+def _say(capsys: pytest.CaptureFixture[str], line: str) -> None:
+    """At once, for who watches: this takes long."""
+    with capsys.disabled():
+        sys.stdout.write(f"\n{line}\n")
+        sys.stdout.flush()
 
 
 @pytest.mark.timeout(600)

@@ -1,4 +1,4 @@
-"""The connection is lost at COMMIT: nobody can know whether it happened, so the app must neither guess nor try again."""
+"""The connection is lost at COMMIT: nobody can know whether it happened; the app must neither guess nor try again."""
 
 import tempfile
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def proxy(postgres: Postgres) -> Iterator[Proxy]:
 def test_commit_whose_result_is_unknown_is_answered_503(
     fault: Fault, proxy: Proxy, app: App, postgres: Postgres
 ) -> None:
-    """A whole batch hears 503, nothing is sent to PostgreSQL again, and the re-delivery learns the truth from the claim."""
+    """A whole batch hears 503, nothing is sent again, and the re-delivery learns the truth from the claim."""
     app.environment["DATABASE_URL"] = proxy.url
     app.serve(WEB_CONCURRENCY="1", PAYMENTS_SETTLE_PERMITS="1")
     sender = Gateway(app)
@@ -38,9 +38,7 @@ def test_commit_whose_result_is_unknown_is_answered_503(
     answer = sender.deliver(alone)
     assert proxy.struck.wait(timeout=10)
     claims_alone = proxy.claims_sent - claims_before
-    is_committed = bool(
-        postgres.query("SELECT id FROM payments_claim WHERE event_id = %(id)s", {"id": alone.event_id})
-    )
+    is_committed = bool(postgres.query("SELECT id FROM payments_claim WHERE event_id = %(id)s", {"id": alone.event_id}))
     # With one permit, the first of the others is settled alone, and then all who queued meanwhile.
     proxy.arm(fault, skip=1)
     answers = sender.deliver_at_once(others)
@@ -64,9 +62,7 @@ def test_commit_whose_result_is_unknown_is_answered_503(
     figures.tell(f"answer to a delivery whose COMMIT: {fault.value}", answer.seconds)
 
 
-def test_one_connection_without_an_answer_does_not_stop_the_others(
-    proxy: Proxy, app: App, postgres: Postgres
-) -> None:
+def test_one_connection_without_an_answer_does_not_stop_the_others(proxy: Proxy, app: App, postgres: Postgres) -> None:
     """While one batch waits for a COMMIT whose answer never comes, the other permit serves."""
     app.environment["DATABASE_URL"] = proxy.url
     app.serve(WEB_CONCURRENCY="1")
@@ -87,9 +83,7 @@ def test_one_connection_without_an_answer_does_not_stop_the_others(
     assert answer.status == 503
     assert replayed is not None
     assert replayed.status == 200
-    processes.wait_until(
-        "the swallowed session ends", lambda: len(postgres.list_backends()) <= 2, within_s=10
-    )
+    processes.wait_until("the swallowed session ends", lambda: len(postgres.list_backends()) <= 2, within_s=10)
 
 
 def _balance(postgres: Postgres) -> int:

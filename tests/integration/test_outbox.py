@@ -18,7 +18,7 @@ from django.core.management import call_command
 from django.db import OperationalError, connection, transaction
 from pytest_django import Settings
 
-from payments import destinations, limits, models, outbox, relay
+from payments import destinations, limits, models, outbox, relay, wire
 from tests import receiver as receivers
 from tests.deliveries import Deliver, outcome
 from tests.receiver import Receiver, Reply
@@ -441,12 +441,22 @@ class RawServer:
 
     def _talk(self, client: socket.socket) -> None:
         if self._tls is None:
-            client.recv(65536)
+            read_request(client)
             self._answer(client)
             return
         with self._tls.wrap_socket(client, server_side=True) as secure:
-            secure.recv(65536)
+            read_request(secure)
             self._answer(secure)
+
+
+def read_request(client: socket.socket) -> None:
+    """Read all of it: a connection closed with something unread loses its answer."""
+    request = b""
+    while not request.endswith(b"}}"):  # of the message's JSON
+        piece = client.recv(65536)
+        if not piece:
+            raise ConnectionResetError
+        request += piece
 
 
 def drip_head(client: socket.socket) -> None:
@@ -578,9 +588,9 @@ def named(monkeypatch: pytest.MonkeyPatch, shop: Settings) -> None:
 def trusted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Trust the tests' own certificate, whose name is receiver.test."""
     monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATES / "receiver.pem"))
-    destinations._tls.cache_clear()
+    wire.tls.cache_clear()
     yield
-    destinations._tls.cache_clear()
+    wire.tls.cache_clear()
 
 
 def tls_receiver() -> RawServer:

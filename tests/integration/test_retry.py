@@ -51,9 +51,9 @@ def counts(**told: int) -> dict[str, Any]:
     return {**dict.fromkeys(names, 0), "still_quarantined": [], **told}
 
 
-def post(client: Client, gateway: str, body: bytes, *, event_id: str = "evt_1") -> Answer:
+def post(client: Client, gateway: str, body: bytes, *, event_id: str = "evt_1", at: datetime | None = None) -> Answer:
     secret = deliveries.SECRETS[SLUGS[gateway].upper()]
-    signed = signing.SIGN[gateway](body, secret, at=datetime.now(UTC), event_id=event_id)
+    signed = signing.SIGN[gateway](body, secret, at=at or datetime.now(UTC), event_id=event_id)
     return client.post(f"/webhooks/{SLUGS[gateway]}/", signed.body, "application/json", headers=signed.headers)
 
 
@@ -205,6 +205,28 @@ def test_ignored_that_turns_out_unusable_is_quarantined(small_demo: None, client
     assert (code, printed) == (1, counts(retried=1, quarantined=1, still_quarantined=[event_id]))  # type: ignore[arg-type]
     assert open_findings() == {("quarantined", f"stripe:{event_id}")}
     assert retry("--quarantined") == (code, printed)
+
+
+@pytest.mark.parametrize("gateway", SLUGS)
+def test_adapter_that_fails_is_quarantined_at_the_third_time(small_demo: None, client: Client, gateway: str) -> None:
+    """A bug of the adapter's own: 503 while its gateway may deliver again, then evidence; booked once after the fix."""
+    body = cases.payload(gateway, CAPTURES[gateway])
+    with books.undone():
+        post(client, gateway, body)
+        expected = books.read()
+
+    at = datetime.now(UTC)  # the same bytes each time: nothing else is known of them
+    with adapter_bug(gateway, fail):
+        statuses = [post(client, gateway, body, at=at).status_code for _ in range(4)]
+        assert models.Claim.objects.get().outcome == "quarantined"
+        assert [kind for kind, _ in open_findings()] == ["quarantined"]
+    retried = retry("--quarantined")
+    redelivered = post(client, gateway, body, at=at)
+
+    assert statuses == [503, 503, 200, 200]
+    assert retried == (0, counts(retried=1, applied=1))
+    assert redelivered.status_code == 200
+    assert books.read() == expected
 
 
 # What is told again, and what isn't -----------------------------------------------------------------------------------

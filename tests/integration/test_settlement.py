@@ -10,6 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from payments import booking, claims, conf, intake, models, outbox, payees
 from payments.registrations import Registered
+from payments.replies import Answer
 from tests.deliveries import Deliver, outcome
 from tests.races import Session, session
 from tests.settling import capture, job, outcomes, settle
@@ -71,10 +72,8 @@ def test_redelivery_is_one_read_outside_of_any_transaction(small_demo: None) -> 
         again = settle(*jobs)
 
     assert [query["sql"].split()[0] for query in queries.captured_queries] == ["SELECT"]
-    assert [a.reply for a in again if isinstance(a, intake.Answer)] == [
-        a.reply for a in first if isinstance(a, intake.Answer)
-    ]
-    assert all(isinstance(answer, intake.Answer) and answer.is_replay for answer in again)
+    assert [a.reply for a in again if isinstance(a, Answer)] == [a.reply for a in first if isinstance(a, Answer)]
+    assert all(isinstance(answer, Answer) and answer.is_replay for answer in again)
 
 
 @with_commits
@@ -87,7 +86,7 @@ def test_new_and_known_events_share_a_batch(small_demo: None, books: Books) -> N
 
     answers = settle(*known, *fresh, twin)
 
-    assert [isinstance(one, intake.Answer) and one.is_replay for one in answers] == [True] * 5 + [False] * 3 + [True]
+    assert [isinstance(one, Answer) and one.is_replay for one in answers] == [True] * 5 + [False] * 3 + [True]
     assert books()["merchant-1 IDR"] == 80_000
 
 
@@ -128,9 +127,7 @@ def batch_with(bad: intake.Job) -> list[intake.Job]:
 
 
 @with_commits
-def test_bad_member_does_not_hurt_its_neighbours(
-    small_demo: None, books: Books, poison: Callable[..., None]
-) -> None:
+def test_bad_member_does_not_hurt_its_neighbours(small_demo: None, books: Books, poison: Callable[..., None]) -> None:
     """Seven of eight are booked and answered; the eighth is kept as evidence, unclaimed, and tried again later."""
     poison()
     bad = capture("poison")
@@ -141,7 +138,7 @@ def test_bad_member_does_not_hurt_its_neighbours(
     assert books()["merchant-1 IDR"] == 70_000
     evidence = models.Event.objects.get(claim=None)
     assert (evidence.event_id, evidence.failures, evidence.role) == (bad.event_id, 1, "failure")
-    assert bytes(evidence.body) == bad.candidates[0].verified.body
+    assert bytes(evidence.body or b"") == bad.candidates[0].verified.body
     assert not models.Claim.objects.filter(event_id=bad.event_id).exists()
 
 
@@ -167,10 +164,11 @@ def test_bug_in_our_own_code_does_not_hurt_the_neighbours(
 
 @with_commits
 def test_third_failure_is_quarantined(deliver: Deliver, books: Books, poison: Callable[..., None]) -> None:
-    """Twice the gateway is asked to come again; the third time it is told 2xx, or its queue would be stuck for weeks."""
+    """Twice the gateway is asked to come again; the third time it is told 2xx, or its queue would be stuck."""
     poison()
     answers = [
-        deliver("payment.captured", event_id="evt_1", payment="poison", account="merchant-1", amount=1) for _ in range(4)
+        deliver("payment.captured", event_id="evt_1", payment="poison", account="merchant-1", amount=1)
+        for _ in range(4)
     ]
 
     assert [outcome(answer) for answer in answers] == ["503", "503", "quarantined", "quarantined"]
@@ -183,13 +181,12 @@ def test_third_failure_is_quarantined(deliver: Deliver, books: Books, poison: Ca
 
 
 @with_commits
-def test_bug_that_goes_away_in_time_costs_nothing(
-    deliver: Deliver, books: Books, poison: Callable[..., None]
-) -> None:
+def test_bug_that_goes_away_in_time_costs_nothing(deliver: Deliver, books: Books, poison: Callable[..., None]) -> None:
     """Two failures, a deploy, the next delivery books it once; the evidence of the failures becomes its claim's."""
     poison(times=2)
     answers = [
-        deliver("payment.captured", event_id="evt_1", payment="poison", account="merchant-1", amount=1) for _ in range(4)
+        deliver("payment.captured", event_id="evt_1", payment="poison", account="merchant-1", amount=1)
+        for _ in range(4)
     ]
 
     assert [outcome(answer) for answer in answers] == ["503", "503", "applied", "applied"]
@@ -230,9 +227,7 @@ def test_endless_deadlocks_are_no_bug_of_the_events(
 
 
 @with_commits
-def test_connection_serves_on_after_every_failure(
-    deliver: Deliver, books: Books, poison: Callable[..., None]
-) -> None:
+def test_connection_serves_on_after_every_failure(deliver: Deliver, books: Books, poison: Callable[..., None]) -> None:
     """Good and bad deliveries in turn, on the same few connections: every good one is booked."""
     poison()
     for number in range(20):
@@ -260,9 +255,7 @@ def hold_claim(other: Session, event_id: str) -> None:
 
 
 @with_commits
-def test_claim_held_by_another_delays_nobody_else(
-    small_demo: None, books: Books, other: Session
-) -> None:
+def test_claim_held_by_another_delays_nobody_else(small_demo: None, books: Books, other: Session) -> None:
     """One event is being claimed elsewhere and that session stands still: seven are settled, one comes again."""
     blocked = capture("pay_blocked")
     hold_claim(other, blocked.event_id)
@@ -280,9 +273,7 @@ def test_claim_held_by_another_delays_nobody_else(
 
 
 @with_commits
-def test_row_that_all_share_is_not_waited_for_by_each(
-    small_demo: None, books: Books, other: Session
-) -> None:
+def test_row_that_all_share_is_not_waited_for_by_each(small_demo: None, books: Books, other: Session) -> None:
     """The endpoint's own account is locked elsewhere: after the second wait in a row nobody else is tried."""
     settle(capture("pay_0"))
     other.execute("BEGIN")
@@ -310,6 +301,9 @@ def kill_session(other: Session) -> None:
     assert other.execute("SELECT pg_terminate_backend(%s, 5000)", [pid]).fetchone() == (True,)
 
 
+
+
+
 @with_commits
 def test_connection_lost_before_commit_is_tried_again(
     small_demo: None, books: Books, other: Session, monkeypatch: pytest.MonkeyPatch
@@ -329,6 +323,7 @@ def test_connection_lost_before_commit_is_tried_again(
     assert outcomes(answers) == ["applied"] * 2
     assert len(calls) == 2
     assert books()["merchant-1 IDR"] == 20_000
+
 
 
 @with_commits

@@ -25,7 +25,7 @@ class Command(base.Command):
             reference = identifier(options["reference"], "REFERENCE")
             wanted = registrations.Registered(
                 account=identifier(options["account"], "ACCOUNT"),
-                amount=money.amount_minor(int(options["amount"]) if options["amount"].isdecimal() else None),
+                amount=money.amount_minor(_integer(options["amount"])),
                 currency=money.currency_code(options["currency"]),
             )
             payees.register(endpoint, reference, wanted)
@@ -43,3 +43,8 @@ class Command(base.Command):
             [f"{reference} is {wanted.account}'s", *(f"FINDING {one['kind']} {one['detail']}" for one in seen)],
             has_findings=bool(seen),
         )
+
+
+def _integer(text: str) -> int | None:
+    # int() also takes other scripts' digits, and thousands of them.
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 16 else None

@@ -184,9 +184,7 @@ class GatewayCases:
         """Return the delivery with one byte changed of what is signed (at TOKEN_ONLY: of the body)."""
         place = len(delivery.body) // 2
         changed = bytes([delivery.body[place] ^ 1])
-        return dataclasses.replace(
-            delivery, body=delivery.body[:place] + changed + delivery.body[place + 1 :]
-        )
+        return dataclasses.replace(delivery, body=delivery.body[:place] + changed + delivery.body[place + 1 :])
 
     # --- helpers
 
@@ -263,6 +261,15 @@ class GatewayCases:
         """Everybody can sign with an empty key: a secret that was left empty is no secret."""
         self.assert_refused(self.deliver(self.good_body, secret=""), [""])
 
+    @pytest.mark.parametrize("mistyped", ["not a secret", "é", "whsec_", "whsec_é", "0"])
+    def test_mistyped_secret_takes_no_good_one_with_it(self, mistyped: str) -> None:
+        """A secret that is none verifies nothing, and those beside it are as good as before."""
+        delivery = self.good()
+
+        self.assert_refused(delivery, [mistyped])
+        for secrets in ([self.secret, mistyped], [mistyped, self.secret]):
+            assert self.gateway.authenticate(delivery, secrets).body == delivery.body
+
     def test_rotated_secret_is_good_in_either_place(self) -> None:
         """During a rotation a proof under any one of the secrets is good, whichever stands first."""
         delivery = self.good()
@@ -318,9 +325,7 @@ class GatewayCases:
         for name in delivery.headers:
             headers = {**delivery.headers, name: HOSTILE_TEXTS[number]}
             try:
-                verified = self.gateway.authenticate(
-                    dataclasses.replace(delivery, headers=headers), [self.secret]
-                )
+                verified = self.gateway.authenticate(dataclasses.replace(delivery, headers=headers), [self.secret])
             except base.VerificationFailed:
                 continue
             assert_sound(self.gateway.translate(verified, self.endpoint))
@@ -331,9 +336,7 @@ class GatewayCases:
         delivery = dataclasses.replace(self.good(), body=GARBAGE_BODIES[number])
 
         if self.gateway.assurance is base.Assurance.TOKEN_ONLY:
-            assert_sound(
-                self.gateway.translate(self.gateway.authenticate(delivery, [self.secret]), self.endpoint)
-            )
+            assert_sound(self.gateway.translate(self.gateway.authenticate(delivery, [self.secret]), self.endpoint))
         else:
             self.assert_refused(delivery)
 

@@ -11,7 +11,7 @@ from payments import facts
 from payments.facts import FactKind
 from payments.gateways import base, midtrans
 from tests.unit.gateways import cases
-from tests.unit.gateways.signing import NOW
+from tests.unit.gateways.signing import NOW, SIGN
 
 CARD: Final = "6f1f7c0e-3a52-4f0a-9d0e-51a1c2d3e4f5"
 GOPAY: Final = "7b2c9f10-aaaa-4bbb-8ccc-dddd00000003"
@@ -324,39 +324,163 @@ def test_every_price_is_exact() -> None:
         assert fact.amount_minor == cents
 
 
-def confirmed(name: str, **changes: Any) -> list[tuple[FactKind, int | None]]:
+# The status API -------------------------------------------------------------------------------------------------------
+
+
+def notified(name: str, **changes: Any) -> base.Verified:
+    body = cases.payload("midtrans", name)
+    return base.Verified.of(base.Delivery({}, cases.variant(body, **changes) if changes else body, NOW))
+
+
+def answered(name: str, **changes: Any) -> bytes:
+    """Return what the status API says: a notification's shape, signed."""
     body = cases.variant(cases.payload("midtrans", name), status_message="Success", **changes)
-    document = base.parse_json(body)
-    found = midtrans.confirmed_facts(document, order_id="INV/2026/1101", transaction_id=CARD, received_at=NOW)
-    return [(fact.kind, fact.amount_minor) for fact in found]
+    return SIGN["midtrans"](body, TestMidtrans.secret).body
 
 
-def test_status_api_says_the_same_as_the_notification() -> None:
-    """The status API answers in the notification's shape: the same facts with the same keys."""
-    assert confirmed("settlement__card") == told(translated("settlement__card"))
-    assert confirmed("cancel__card") == told(translated("cancel__card"))
+def confirmed(notification: base.Verified, answer: bytes) -> base.Notice:
+    """Return the notice of a notification that was confirmed by this answer, as evidence of it would be read again."""
+    verified = midtrans.Midtrans().confirmed(notification, answer, [TestMidtrans.secret])
+    kept = json.loads(json.dumps({name: verified.headers[name] for name in midtrans.Midtrans.evidence_headers}))
+    assert all(value.isprintable() for value in kept.values())
+    again = base.Verified.of(base.Delivery(kept, verified.body, NOW))
+    (notice,) = midtrans.Midtrans().translate(again, base.EndpointConfig(slug="midtrans", confirms=True))
+    cases.assert_sound([notice])
+    return notice
 
 
-def test_status_api_of_a_refunded_transaction_tells_the_capture_too() -> None:
+@pytest.mark.parametrize(
+    "name", ["pending__bank_transfer", "capture__card", "settlement__card", "cancel__card", "expire__bank_transfer"]
+)
+def test_status_api_says_the_same_as_the_notification(name: str) -> None:
+    """The status API answers in the notification's shape: the same event with the same facts."""
+    assert confirmed(notified(name), answered(name)) == translated(name)
+
+
+@pytest.mark.parametrize("name", ["partial_refund__confirmed", "refund__gopay", "chargeback__card"])
+def test_status_api_of_a_refunded_transaction_tells_the_capture_too(name: str) -> None:
     """It answers with the state of now: what has been refunded or charged back was captured."""
-    captured = (FactKind.PAYMENT_CAPTURED, CARD_MINOR)
+    notification = translated(name)
 
-    assert confirmed("partial_refund__confirmed") == [
-        captured,
-        *told(translated("partial_refund__confirmed")),
+    notice = confirmed(notified(name), answered(name))
+
+    assert (notice.event_id, notice.fingerprint) == (notification.event_id, notification.fingerprint)
+    assert notice.facts[0].kind is FactKind.PAYMENT_CAPTURED
+    assert notice.facts[1:] == notification.facts
+
+
+def test_refunds_of_a_charged_back_transaction_stay() -> None:
+    """The transaction was refunded in part before the bank charged it back."""
+    refunds = json.loads(cases.payload("midtrans", "partial_refund__confirmed"))["refunds"]
+
+    notice = confirmed(notified("partial_refund__confirmed"), answered("chargeback__card", refunds=refunds))
+
+    assert [kind for kind, _ in told(notice)] == [
+        FactKind.PAYMENT_CAPTURED,
+        *[FactKind.REFUND_SUCCEEDED] * 2,
+        FactKind.DISPUTE_OPENED,
+        FactKind.DISPUTE_FUNDS_WITHDRAWN,
     ]
-    assert confirmed("chargeback__card")[0] == captured
 
 
-@pytest.mark.parametrize("changes", [{"transaction_id": "another"}, {"order_id": "another"}, {"gross_amount": "?"}])
-def test_status_of_another_transaction_is_unusable(changes: dict[str, Any]) -> None:
-    """An answer is never trusted blindly: it must be about what was asked for, and make sense."""
-    with pytest.raises(base.Unusable):
-        confirmed("settlement__card", **changes)
+@pytest.mark.parametrize(
+    ("name", "later"),
+    [
+        ("authorize__card", "settlement__card"),
+        ("authorize__card", "cancel__card"),
+        ("capture__card", "settlement__card"),
+        ("capture__card", "partial_refund__confirmed"),
+        ("settlement__card", "cancel__card"),
+        ("settlement__card", "chargeback__card"),
+        ("partial_refund__requested", "partial_refund__confirmed"),
+    ],
+)
+def test_status_api_may_be_further_than_the_notification(name: str, later: str) -> None:
+    """A notification that comes late: what is so now is told, under the late one's event id."""
+    notice = confirmed(notified(name), answered(later))
+
+    assert notice.event_id == translated(name).event_id
+    assert set(told(notice)) >= set(told(translated(later)))
 
 
-@pytest.mark.parametrize("document", [None, [], "settlement", {}, {"status_code": "404"}])
-def test_status_api_answer_of_another_shape_is_unusable(document: object) -> None:
-    """A missing transaction, or anything else, confirms nothing."""
-    with pytest.raises(base.Unusable):
-        midtrans.confirmed_facts(document, order_id="o", transaction_id="t", received_at=NOW)
+@pytest.mark.parametrize(
+    ("name", "behind"),
+    [
+        ("settlement__card", "authorize__card"),
+        ("settlement__card", "capture__challenge"),
+        ("cancel__card", "settlement__card"),
+        ("chargeback__card", "settlement__card"),
+        ("partial_refund__requested", "settlement__card"),
+        ("partial_refund__confirmed", "partial_refund__requested"),
+    ],
+)
+def test_status_api_that_is_behind_confirms_nothing(name: str, behind: str) -> None:
+    """Too early, or forged: claimed now, the event id of the true notification of that status would be taken."""
+    same = {name: json.loads(notified("settlement__card").body)[name] for name in ("transaction_id", "order_id")}
+
+    with pytest.raises(base.NotConfirmed, match="bear it out"):
+        confirmed(notified(name), answered(behind, **same))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"transaction_id": "another"},
+        {"order_id": "another"},
+        {"gross_amount": "250000.01"},
+        {"gross_amount": "?"},
+        {"transaction_id": 7},
+    ],
+)
+def test_status_of_another_transaction_confirms_nothing(changes: dict[str, Any]) -> None:
+    """An answer is never trusted blindly: it must be about what was asked for, and about that much money."""
+    with pytest.raises(base.NotConfirmed):
+        confirmed(notified("settlement__card"), answered("settlement__card", **changes))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"", b"null", b"[]", b"{}", b"<html>", b'{"status_code": "404"}', b'{"a": 1, "a": 2}', b"[" * 1000],
+)
+def test_status_api_answer_of_another_shape_confirms_nothing(answer: bytes) -> None:
+    """A missing transaction, an error page, or anything else."""
+    with pytest.raises(base.NotConfirmed):
+        confirmed(notified("settlement__card"), answer)
+
+
+def test_status_api_answer_is_verified_where_it_is_signed() -> None:
+    """A signature under another key confirms nothing; an answer without one comes over TLS."""
+    forged = SIGN["midtrans"](cases.payload("midtrans", "settlement__card"), TestMidtrans.other_secret).body
+
+    with pytest.raises(base.NotConfirmed, match="signed"):
+        confirmed(notified("settlement__card"), forged)
+    assert confirmed(notified("settlement__card"), cases.payload("midtrans", "settlement__card")).facts
+
+
+@pytest.mark.parametrize("changes", [{"currency": "USD"}, {"transaction_status": "renewed"}, {"status_code": "201"}])
+def test_status_api_answer_that_cant_be_used_is_kept_for_staff(changes: dict[str, Any]) -> None:
+    """It is about this transaction and this money, and books nothing."""
+    notice = confirmed(notified("settlement__card"), answered("settlement__card", **changes))
+
+    assert notice.facts == ()
+
+
+def test_answer_is_no_header_that_can_be_sent() -> None:
+    """Whoever could send it as a header would decide what is believed."""
+    delivery = TestMidtrans().good()
+    answer = {base.CONFIRMED: answered("settlement__card").decode()}
+
+    with pytest.raises(base.VerificationFailed):
+        midtrans.Midtrans().authenticate(dataclasses.replace(delivery, headers=answer), [TestMidtrans.secret])
+
+
+def test_no_signature_is_kept_of_an_answer() -> None:
+    """Evidence holds what decides about money, and no proof that could be used again."""
+    verified = midtrans.Midtrans().confirmed(
+        notified("settlement__card"), answered("settlement__card"), [TestMidtrans.secret]
+    )
+
+    assert set(json.loads(verified.headers[base.CONFIRMED])) <= {
+        *("order_id", "status_code", "gross_amount", "transaction_id", "transaction_status", "fraud_status"),
+        *("currency", "payment_type", "transaction_time", "settlement_time", "refunds"),
+    }
