@@ -118,10 +118,10 @@ def post_worker_init(worker: Any) -> None:
 
 
 def child_exit(server: Any, worker: Any) -> None:
-    """Take what a dead worker had in use out of the gauges."""
-    from prometheus_client import multiprocess
+    """Take what a dead worker had in use out of the gauges, and keep its counts in one file of all dead ones."""
+    from payments import metric_files
 
-    multiprocess.mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
+    metric_files.bury(_metrics, worker.pid, living=server.WORKERS)
 
 
 def worker_exit(server: Any, worker: Any) -> None:

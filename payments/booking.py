@@ -299,8 +299,7 @@ def record_moves(moves: Sequence[Posting]) -> list[Posting]:
 def _allocation_key(state: State, currency: str) -> str:
     # A payee chosen moves everything at once, and each rank chooses once, but for a payment that turns out to have
     # another merchant's reference than the one that stood in for it. A payee's account opened later moves what waited
-    # for it, per currency;
-    # staff may have chosen several payees whose accounts are opened later.
+    # for it, per currency; staff may have chosen several payees whose accounts are opened later.
     payment = f"{state.books}:{facts.escape(state.reference)}"
     if state.staff_action_id is not None:
         return f"{payment}:staff:{state.staff_action_id}"

@@ -227,7 +227,10 @@ def _evidence_row(candidate: Candidate, claim_id: int | None) -> tuple[Any, ...]
 _FAIL = """
     INSERT INTO payments_event (endpoint_id, event_id, event_type, role, content, headers, body, note, occurred_at,
                                 received_at, failures)
-    VALUES (%s, %s, %s, 'failure', %s, %s::jsonb, %s, %s, %s, %s, 1)
+    SELECT f.endpoint_id, f.event_id, %s, 'failure', %s, %s::jsonb, %s::bytea, %s, %s, %s, 1
+    FROM (VALUES (%s::bigint, %s::text)) AS f (endpoint_id, event_id)
+    WHERE NOT EXISTS (
+        SELECT FROM payments_claim c WHERE c.endpoint_id = f.endpoint_id AND c.event_id = f.event_id)
     ON CONFLICT (endpoint_id, event_id) WHERE claim_id IS NULL
     DO UPDATE SET failures = payments_event.failures + 1, note = EXCLUDED.note
     RETURNING failures
@@ -235,13 +238,15 @@ _FAIL = """
 
 
 def record_failure(candidate: Candidate, *, note: str) -> int:
-    """Keep a delivery that a bug of ours made fail, and return how often it failed. In a transaction of its own."""
+    """Keep a delivery that a bug of ours made fail, and return how often it failed. In a transaction of its own.
+
+    One that is claimed meanwhile, from another copy or as another part of its delivery, has not failed: 0.
+    """
     notice = candidate.notice
     with connection.cursor() as cursor:
         cursor.execute(
             _FAIL,
             [
-                *candidate.key,
                 _storable(notice.event_type),
                 content_digest(notice.fingerprint),
                 json.dumps(_safe_headers(candidate)),
@@ -249,9 +254,11 @@ def record_failure(candidate: Candidate, *, note: str) -> int:
                 note,
                 notice.occurred_at,
                 candidate.verified.received_at,
+                *candidate.key,
             ],
         )
-        return int(cursor.fetchone()[0])
+        row = cursor.fetchone()
+        return 0 if row is None else int(row[0])
 
 
 # Bodies that are old and no longer needed: of claimed events, unless somebody still has to look at one.

@@ -35,6 +35,14 @@ TRY_AGAIN: Final = ("40001", "40P01")  # serialization failure, deadlock
 
 Result = TypeVar("Result")
 
+REASONS: Final = {
+    "40001": "serialization",
+    "40P01": "deadlock",
+    "55P03": "lock_timeout",
+    "57014": "statement_timeout",
+}  # SQLSTATE -> how a failed transaction is counted
+
+_observe_failure: Callable[[str, bool], None] | None = None
 _local = threading.local()  # deadline: monotonic seconds, for this thread's waits
 
 
@@ -143,6 +151,18 @@ def sqlstate(error: BaseException) -> str | None:
     return state
 
 
+def set_failure_observer(observe: Callable[[str, bool], None] | None) -> None:
+    """Call `observe(reason, is it tried again)` after every failed try of a transaction."""
+    global _observe_failure
+    _observe_failure = observe
+
+
+def _tell_failure(error: BaseException, *, is_lost: bool, is_retried: bool) -> None:
+    if _observe_failure is not None:
+        reason = REASONS.get(sqlstate(error) or "", "other")
+        _observe_failure("connection_lost" if is_lost else reason, is_retried)
+
+
 def _unless_lost(work: Callable[[], Result], raw: Any) -> Result:
     try:
         return work()
@@ -168,10 +188,12 @@ def in_transaction(work: Callable[[], Result], deadline: float) -> Result:
             return result
         except (DatabaseError, InterfaceError) as error:
             is_lost = raw.closed
-            is_again = is_lost or sqlstate(error) in TRY_AGAIN
-            if is_lost and (is_committing or time.monotonic() > deadline):
+            is_useless = is_lost and (is_committing or time.monotonic() > deadline)
+            is_again = (is_lost or sqlstate(error) in TRY_AGAIN) and not is_committing and attempt < TRIES_MAX
+            _tell_failure(error, is_lost=is_lost, is_retried=is_again and not is_useless)
+            if is_useless:
                 raise TransactionFailed from error
-            if not is_again or is_committing or attempt == TRIES_MAX:
+            if not is_again:
                 raise
             logger.info("transaction_retried", extra={"attempt": attempt, "error": repr(error)})
             time.sleep(random.uniform(0, 0.01 * attempt))

@@ -7,6 +7,7 @@ After a crash: each step is one transaction; run it again.
 
 import time
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Final
 
 from payments import conf, database, intake, ledger, payment_states, staff
@@ -59,5 +60,6 @@ def open_accounts(wanted: Sequence[tuple[str, str, str]]) -> int:
     with database.connected():
         opened = database.in_transaction(open_all, time.monotonic() + SECONDS)
         for refs in payment_states.waiting_for([(code, currency) for code, currency, _ in wanted], batch=BATCH):
-            database.in_transaction(lambda refs=refs: intake.book([], reassessing=refs), time.monotonic() + SECONDS)
+            reassess = partial(intake.book, [], reassessing=refs)
+            database.in_transaction(reassess, time.monotonic() + SECONDS)
     return opened

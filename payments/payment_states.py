@@ -81,7 +81,7 @@ class State:
     is_new: bool = False
     had_money: bool = False
     payee_before: str | None = None
-    reference_changed: bool = False
+    reference_before: str | None = None  # what stood in for the merchant's own until now
     fees_switched: bool = False
     staff_action_id: int | None = None
     changes: dict[str, int] = field(
@@ -103,11 +103,21 @@ class State:
         """How a registration of this payment is known; no reference can be empty, so none is registered of it."""
         return self.books_id, self.merchant_reference or ""
 
+    @property
+    def reference_changed(self) -> bool:
+        return self.reference_before is not None
+
+    @property
+    def merchant_refs(self) -> set[Ref]:
+        """How registrations are known that are its own now, or were until now."""
+        before = set() if self.reference_before is None else {(self.books_id, self.reference_before)}
+        return {self.merchant_ref, *before}
+
     def tell_reference(self, fact: Fact) -> None:
         if fact.reference is None or fact.reference_rank < self.reference_rank:
             return
         if fact.reference_rank > self.reference_rank:
-            self.reference_changed = self.reference_rank > 0
+            self.reference_before = self.merchant_reference
             self.merchant_reference, self.reference_rank = fact.reference, fact.reference_rank
         elif fact.reference != self.merchant_reference:
             self.contradictions["reference_differs"] = {"first": self.merchant_reference, "then": fact.reference}

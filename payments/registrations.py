@@ -70,13 +70,13 @@ def read(refs: Collection[Ref]) -> dict[Ref, Registered]:
 
 # Money of another currency than expected counts for nothing, and is named.
 _PAID: Final = """
-    SELECT p.endpoint_id, b.slug, p.merchant_reference,
+    SELECT k.endpoint_id, b.slug, k.reference,
            COALESCE(sum(p.captured) FILTER (WHERE p.currency = k.currency), 0),
            COALESCE(bool_or(p.captured > 0 AND p.currency <> k.currency), false)
     FROM unnest(%s::bigint[], %s::text[], %s::text[]) AS k (endpoint_id, reference, currency)
-    JOIN payments_payment p ON p.endpoint_id = k.endpoint_id AND p.merchant_reference = k.reference
-    JOIN payments_endpoint b ON b.id = p.endpoint_id
-    GROUP BY p.endpoint_id, b.slug, p.merchant_reference
+    JOIN payments_endpoint b ON b.id = k.endpoint_id
+    LEFT JOIN payments_payment p ON p.endpoint_id = k.endpoint_id AND p.merchant_reference = k.reference
+    GROUP BY k.endpoint_id, b.slug, k.reference
 """
 KINDS: Final = ("underpaid", "overpaid", "paid_in_other_currency")
 

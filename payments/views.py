@@ -26,7 +26,19 @@ from django.db import DatabaseError, InterfaceError
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 
-from payments import attempts, batching, conf, confirmation, database, failpoints, intake, limits, metrics, replies
+from payments import (
+    attempts,
+    batching,
+    conf,
+    confirmation,
+    database,
+    failpoints,
+    intake,
+    limits,
+    metrics,
+    replies,
+    stored_metrics,
+)
 from payments.gateways import base
 from payments.replies import Answer, Reply
 
@@ -184,4 +196,6 @@ def metrics_page(request: HttpRequest) -> HttpResponse:
     if token and not hmac.compare_digest(f"Bearer {token}".encode(), given.encode()):
         return HttpResponse("unauthorized\n", status=401, content_type="text/plain")
     batcher()  # an idle process's gauges read zero instead of being absent
-    return HttpResponse(metrics.exposition(), content_type="text/plain; version=0.0.4; charset=utf-8")
+    return HttpResponse(
+        metrics.exposition() + stored_metrics.exposition(), content_type="text/plain; version=0.0.4; charset=utf-8"
+    )

@@ -121,7 +121,7 @@ def _timeline(event: Event, contents: Sequence[Event], story: stories.Story) -> 
     moments = [
         *timeline.every(timeline.of_content, contents),
         *([] if event.claim is None else [timeline.of_claim(event.claim)]),
-        *map(timeline.of_attempt, newest[:DELIVERIES_MAX]),
+        *map(timeline.of_attempt, reversed(newest[:DELIVERIES_MAX])),
         *story.moments(),
     ]
     lookups = {"endpoint__id__exact": event.endpoint_id, "event_id__exact": event.event_id}

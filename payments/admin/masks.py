@@ -13,7 +13,7 @@ HIDDEN: Final = "•••"
 # Compared with a field's name in lower case without `_`, `-` and the like; wherever one of these stands in it …
 _PARTS: Final = re.compile(
     r"e?mail|phone|mobile|msisdn|whatsapp|address|street|postal|postcode|zipcode|birth|passport|ssn|nationalid"
-    r"|ktp|npwp|taxid|iban|cardnumber|maskedcard|holder|accountnumber|bankaccount|vanumber|cvc|cvv"
+    r"|ktp|npwp|taxid|iban|cardnumber|maskedcard|nameoncard|holder|accountnumber|bankaccount|vanumber|cvc|cvv"
     r"|(?:^|first|last|full|middle|given|family|maiden|nick|customer|shopper|payer|buyer|user|billing|shipping"
     r"|recipient|contact|beneficiary|account|person|sender)name$"
 )

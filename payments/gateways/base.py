@@ -217,7 +217,10 @@ JSON_DECODER = json.JSONDecoder(
 
 def fingerprint(fields: Mapping[str, object]) -> dict[str, str]:
     """Return {field: 16 hex digits of its value's hash}; absent fields are left out by the caller."""
-    return {name: _short_hash(value) for name, value in fields.items()}
+    return {
+        name: blake2b(_canonical(value).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        for name, value in fields.items()
+    }
 
 
 def body_fingerprint(body: bytes) -> dict[str, str]:
@@ -265,16 +268,15 @@ def unreadable(
     )
 
 
-def _short_hash(value: object) -> str:
-    if isinstance(value, str):  # the common shapes, without the cost of JSON
-        canonical = "s" + value
-    elif type(value) is int:
-        canonical = f"i{value}"
-    elif isinstance(value, bool):
-        canonical = "jtrue" if value else "jfalse"
-    else:
-        canonical = "j" + canonical_json(value)
-    return blake2b(canonical.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+def _canonical(value: object) -> str:
+    """Return a parsed JSON value as text that no other value has: the common shapes without the cost of JSON."""
+    if isinstance(value, str):
+        return "s" + value
+    if value is True:
+        return "jtrue"
+    if value is False:
+        return "jfalse"
+    return f"i{value}" if isinstance(value, int) else "j" + canonical_json(value)
 
 
 def is_printable_ascii(value: str) -> bool:

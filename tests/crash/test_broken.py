@@ -122,3 +122,32 @@ def test_incremental_verification_misses_nothing_that_commits_late(app: App, pos
     assert [report["full"] for report in (first, second, third)] == [False] * 3
     assert [(one["kind"], one["subject"]) for one in third["findings"]] == [("transfer_incomplete", "demo:late:paid")]
     assert repaired["full"], "what was broken must be looked at again, whenever it was written"
+
+
+def test_incremental_verification_sees_a_late_correction_of_what_was_verified(app: App, postgres: Postgres) -> None:
+    """The original lies before the checkpoint; its correction is known since, and the reversal is missing."""
+    app.serve()
+    sender = Gateway(app)
+    original = gateway.capture(amount=900)
+    sender.deliver(original)
+    app.manage("recover", expect=0)
+    app.manage("recover", expect=0)
+    (key,) = postgres.query(
+        "SELECT t.key FROM payments_transfer t JOIN payments_claim c ON c.id = t.claim_id WHERE c.event_id = %(id)s",
+        {"id": original.event_id},
+    )[0]
+    try:
+        postgres.query(
+            "INSERT INTO payments_correction (key, kind, payment_id, source, amount, currency, occurred_at)"
+            " SELECT key, 'PaymentReversed', payment_id, 'webhook', amount, currency, now()"
+            " FROM payments_transfer WHERE key = %(key)s",
+            {"key": key},
+        )
+        report = app.manage_json("recover", expect=1)
+    finally:
+        with guards_off(postgres, "payments_correction") as connection:
+            connection.execute("DELETE FROM payments_correction WHERE key = %s", [key])
+        app.manage("recover", expect=0)
+
+    assert not report["full"]
+    assert [(one["kind"], one["subject"]) for one in report["findings"]] == [("correction_not_booked", key)]

@@ -182,6 +182,18 @@ def test_endpoints_that_share_books_share_registrations(deliver: Deliver, books:
     assert models.Claim.objects.count() == 2
 
 
+@pytest.mark.xfail(strict=True, reason="intake.book() must read the registrations of state.merchant_refs, all of them")
+def test_finding_of_a_reference_heals_when_the_payment_turns_out_to_have_another(deliver: Deliver) -> None:
+    """Underpaid by its id, until the gateway names the order that the payment is for."""
+    register(reference="pay_1")
+    deliver("payment.captured", payment="pay_1", amount=9_000)
+    before = list(open_findings())
+    deliver("payment.authorized", payment="pay_1", reference="order-1", amount=9_000)
+
+    assert before == ["underpaid"]
+    assert open_findings() == {}
+
+
 def test_reference_named_later_is_the_one_that_counts(deliver: Deliver, books: Books) -> None:
     """Registered by the payment's id, then the gateway names the order: the same end in both orders."""
     named = Said("payment.captured", "pay_1", amount=10_000, currency="IDR", reference="order-1")

@@ -196,6 +196,16 @@ def test_bug_that_goes_away_in_time_costs_nothing(deliver: Deliver, books: Books
     assert not models.Finding.objects.filter(closed_at=None).exists()
 
 
+@pytest.mark.django_db
+def test_copy_that_fails_after_another_succeeded_leaves_nothing(small_demo: None) -> None:
+    """A transient bug that hits the second of two copies: the event is claimed, so it has not failed."""
+    event = capture("pay_1")
+    settle(event)
+
+    assert claims.record_failure(event.candidates[0], note="too late") == 0
+    assert not models.Event.objects.filter(claim=None).exists()
+
+
 @with_commits
 @pytest.mark.parametrize("sqlstate", ["40P01", "40001"])
 def test_deadlock_is_tried_again_whole(

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from payments import conf, database, reconciliation, staging, statement_summary, statements
+from payments import conf, database, money, reconciliation, staging, statement_summary, statements
 from payments.management import base
 from payments.management.moments import optional_moment
 from payments.management.progress import Progress
@@ -88,9 +88,7 @@ def _lines(report: Report) -> list[str]:
         lines.insert(0, f"from {report.begin.isoformat()} to before {report.end.isoformat()}")
     if report.is_resumed:
         lines.insert(0, "goes on with a run over this file that was killed")
-    for one in report.findings[:_LINES_SHOWN]:
-        told = ", ".join(f"{name} {value}" for name, value in one["detail"].items() if value is not None)
-        lines.append(f"{one['kind']}: {one['subject']} ({told})")
+    lines += [_finding(one["kind"], one["subject"], one["detail"]) for one in report.findings[:_LINES_SHOWN]]
     if report.findings_total > _LINES_SHOWN:
         lines.append(f"… and {report.findings_total - _LINES_SHOWN:,} more findings")
     lines += [
@@ -98,3 +96,12 @@ def _lines(report: Report) -> list[str]:
         for one in report.lost_webhooks
     ]
     return [*lines, *statement_summary.describe(report.summary)]
+
+
+def _finding(kind: str, subject: str, detail: dict[str, Any]) -> str:
+    told = [f"line {detail['line']}"] if detail["line"] else []
+    for who in ("statement", "booked"):
+        if amount := detail.get(who):
+            told.append(f"{who} {money.format_major(amount['amount'], amount['currency'])} {amount['currency']}")
+    told += [detail[name] for name in ("why", "occurred_at") if detail.get(name)]
+    return f"{kind.replace('_', ' ')}: {subject} ({', '.join(told)})"
