@@ -66,8 +66,16 @@ class Log:
             else:
                 self._lose(1, attempt.received_at, attempt.received_at)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="attempts", daemon=True)
-                self._thread.start()
+                self._start()
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._run, name="attempts", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the machine has no thread left: the next delivery tries again
+            logger.warning("attempts_not_recorded", extra={"count": 0, "error": repr(error)})
+        else:
+            self._thread = thread
 
     def write_once(self) -> int:
         """Write one batch, and the gap before it if there is one; return how many attempts were taken off the queue."""
@@ -79,13 +87,15 @@ class Log:
         try:
             with limits.get("attempts"), database.connected(time.monotonic() + WRITE_S):
                 models.Attempt.objects.bulk_create([*_rows(batch), *_gap_rows(gap)])
-        except (DatabaseError, InterfaceError, limits.Saturated) as error:
-            logger.warning("attempts_not_recorded", extra={"count": len(batch), "error": repr(error)})
+        except Exception as error:
             with self._lock:
                 if gap is not None:
                     self._lose(gap.lost, gap.first_at, gap.last_at, counted=True)
                 if batch:
                     self._lose(len(batch), batch[0].received_at, batch[-1].received_at)
+            if not isinstance(error, DatabaseError | InterfaceError | limits.Saturated):
+                raise
+            logger.warning("attempts_not_recorded", extra={"count": len(batch), "error": repr(error)})
         return len(batch)
 
     def _lose(self, lost: int, first_at: datetime, last_at: datetime, *, counted: bool = False) -> None:
@@ -103,7 +113,6 @@ class Log:
                 taken = self.write_once()
             except Exception:
                 logger.exception("attempts_failed")
-                metrics.attempts_lost.inc()
                 taken = 0
             if taken < BATCH_MAX:
                 time.sleep(PAUSE_S)

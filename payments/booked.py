@@ -18,6 +18,7 @@ _REVERSAL_NAMES: Final[dict[str, str]] = {
     FactKind.PAYMENT_CAPTURED: FactKind.PAYMENT_REVERSED,
     FactKind.REFUND_SUCCEEDED: FactKind.REFUND_FAILED,
     FactKind.PAYOUT_PAID: FactKind.PAYOUT_FAILED,
+    FactKind.PAYOUT_COLLECTED: FactKind.PAYOUT_COLLECTION_FAILED,
 }
 NAMES: Final = frozenset(
     {

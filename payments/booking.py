@@ -23,7 +23,14 @@ _NAMED: Final = {
     FactKind.REFUND_SUCCEEDED: "refunded",
     FactKind.REFUND_FAILED: "refunded",
 }
-_CORRECTABLE: Final = frozenset({FactKind.PAYMENT_CAPTURED, FactKind.REFUND_SUCCEEDED, FactKind.PAYOUT_PAID})
+_CORRECTABLE: Final = frozenset(
+    {
+        FactKind.PAYMENT_CAPTURED,
+        FactKind.REFUND_SUCCEEDED,
+        FactKind.PAYOUT_PAID,
+        FactKind.PAYOUT_COLLECTED,
+    }
+)
 _NAMED_MIRROR: Final = {"captured": postings.CAPTURE_NAMED, "refunded": postings.REFUND_NAMED}
 _TOTAL_OF: Final = {FactKind.PAYMENT_CAPTURED_TOTAL: "captured", FactKind.REFUNDED_TOTAL: "refunded"}
 

@@ -33,6 +33,7 @@ class FactKind(StrEnum):
     PAYOUT_PAID = "PayoutPaid"
     PAYOUT_COLLECTED = "PayoutCollected"  # a negative payout
     PAYOUT_FAILED = "PayoutFailed"  # corrects a PayoutPaid, also one that never comes
+    PAYOUT_COLLECTION_FAILED = "PayoutCollectionFailed"  # corrects a PayoutCollected likewise
     FUNDS_CONVERTED = "FundsConverted"  # statements only
 
 
@@ -60,6 +61,7 @@ TYPE_NAMES: Final[dict[str, str]] = {
     FactKind.PAYOUT_PAID: "payout.paid",
     FactKind.PAYOUT_COLLECTED: "payout.collected",
     FactKind.PAYOUT_FAILED: "payout.failed",
+    FactKind.PAYOUT_COLLECTION_FAILED: "payout.collection_failed",
     FactKind.FUNDS_CONVERTED: "funds.converted",
 }
 
@@ -79,6 +81,7 @@ _KEY_NAMES: Final[dict[FactKind, str]] = {
     FactKind.PAYOUT_PAID: "paid",
     FactKind.PAYOUT_COLLECTED: "collected",
     FactKind.PAYOUT_FAILED: "paid",
+    FactKind.PAYOUT_COLLECTION_FAILED: "collected",
     FactKind.FUNDS_CONVERTED: "converted",
 }
 
@@ -86,10 +89,22 @@ _KEY_NAMES: Final[dict[FactKind, str]] = {
 DERIVED_SUFFIXES: Final = frozenset({"reversed", "named"})
 
 CORRECTIONS: Final = frozenset(
-    {FactKind.PAYMENT_REVERSED, FactKind.REFUND_FAILED, FactKind.PAYOUT_FAILED},
+    {
+        FactKind.PAYMENT_REVERSED,
+        FactKind.REFUND_FAILED,
+        FactKind.PAYOUT_FAILED,
+        FactKind.PAYOUT_COLLECTION_FAILED,
+    }
 )
 TOTALS: Final = frozenset({FactKind.PAYMENT_CAPTURED_TOTAL, FactKind.REFUNDED_TOTAL})
-PAYOUTS: Final = frozenset({FactKind.PAYOUT_PAID, FactKind.PAYOUT_COLLECTED, FactKind.PAYOUT_FAILED})
+PAYOUTS: Final = frozenset(
+    {
+        FactKind.PAYOUT_PAID,
+        FactKind.PAYOUT_COLLECTED,
+        FactKind.PAYOUT_FAILED,
+        FactKind.PAYOUT_COLLECTION_FAILED,
+    }
+)
 FEES: Final = frozenset({FactKind.FEE_ASSESSED, FactKind.FEE_RETURNED})
 # Facts that say something about money: known by a business key, and "duplicate" is decided by them alone.
 MONEY: Final = frozenset(_KEY_NAMES)

@@ -15,7 +15,7 @@ import struct
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
 from prometheus_client import multiprocess
 from prometheus_client.mmap_dict import MmapedDict
@@ -28,7 +28,7 @@ _unmoved: set[int] = set()
 
 
 def bury(folder: Path, pid: int, *, living: Collection[int]) -> None:
-    """Take a dead process's gauges away, and keep its counts, and those of earlier ones that a reader was in the way of.
+    """Take a dead process's gauges away; keep its counts, and those of earlier ones that a reader was in the way of.
 
     living: processes that have files, one of which might have got a dead one's id.
     """
@@ -47,11 +47,10 @@ def _move(source: Path, target: Path) -> None:
     if not source.exists():
         return
     # Killed before it wrote a first number, or while it wrote one: what can be read counts.
-    with contextlib.suppress(struct.error, RuntimeError):
-        told = MmapedDict(str(target))  # type: ignore[no-untyped-call]
+    dead: Any = MmapedDict(str(target))  # type: ignore[no-untyped-call]
+    with contextlib.closing(dead), contextlib.suppress(struct.error, RuntimeError):
         for key, value, timestamp, _ in MmapedDict.read_all_values_from_file(str(source)):  # type: ignore[no-untyped-call]
-            told.write_value(key, told.read_value(key)[0] + value, timestamp)  # type: ignore[no-untyped-call]
-        told.close()  # type: ignore[no-untyped-call]
+            dead.write_value(key, dead.read_value(key)[0] + value, timestamp)
     source.unlink()
 
 

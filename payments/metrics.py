@@ -7,6 +7,7 @@ After a crash: a dead worker's gauges are dropped by the master, its counts kept
 at a restart.
 """
 
+import logging
 import os
 import struct
 import threading
@@ -54,7 +55,10 @@ transaction_retries = Counter("payments_transaction_retries_total", "Of these, t
 
 attempts_lost = Counter("payments_attempts_lost_total", "Deliveries that the attempt log did not record.")
 
+logger = logging.getLogger(__name__)
+
 _started = threading.Event()
+_publishing = threading.Lock()
 _refused_published: dict[str, int] = {}
 
 
@@ -85,12 +89,13 @@ database.set_failure_observer(_count_failure)
 
 def publish_limits() -> None:
     """Write this process's limits into the gauges."""
-    for limit in limits.all_limits():
-        limit_in_use.labels(limit.name).set(limit.in_use)
-        limit_waiting.labels(limit.name).set(limit.waiting)
-        refused = limit.refused_total
-        limit_refused.labels(limit.name).inc(refused - _refused_published.get(limit.name, 0))
-        _refused_published[limit.name] = refused
+    with _publishing:  # or a scrape and the thread would both count the same refusals
+        for limit in limits.all_limits():
+            limit_in_use.labels(limit.name).set(limit.in_use)
+            limit_waiting.labels(limit.name).set(limit.waiting)
+            refused = limit.refused_total
+            limit_refused.labels(limit.name).inc(refused - _refused_published.get(limit.name, 0))
+            _refused_published[limit.name] = refused
 
 
 def start_publishing() -> None:
@@ -102,7 +107,10 @@ def start_publishing() -> None:
 
 def _publish_forever() -> None:
     while True:
-        publish_limits()
+        try:
+            publish_limits()
+        except Exception:
+            logger.exception("metrics_failed")
         time.sleep(PUBLISH_EVERY_S)
 
 

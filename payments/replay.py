@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
-from django.db import InterfaceError, OperationalError, connection, transaction
+from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import Q, QuerySet
 
 from payments import claims, conf, confirmation, database, findings, handlers, intake, limits, models, staff
@@ -32,7 +32,7 @@ SECONDS: Final = 10.0  # for one batch's transaction
 class Selection:
     """Which events to tell again.
 
-    is_chosen: a person named each of them. What is quarantined because it may be forged is booked only then, or the
+    is_chosen: a person named this very one. What is quarantined because it may be forged is booked only then, or the
     retry of all after an adapter's fix would book it on the way.
     """
 
@@ -80,7 +80,7 @@ def known_as(event_id: str) -> Selection:
 
 
 def claimed_as(claim_ids: Collection[int]) -> Selection:
-    return Selection(Q(claim_id__in=claim_ids), is_chosen=True)
+    return Selection(Q(claim_id__in=claim_ids), is_chosen=len(claim_ids) == 1)
 
 
 def _claims_of(keys: Collection[claims.Key]) -> Q:
@@ -131,9 +131,9 @@ def _batches(selected: Q) -> Iterator[list[models.Event]]:
 
 
 def _read(rows: QuerySet[models.Event]) -> list[models.Event]:
-    with transaction.atomic(), connection.cursor() as cursor:
+    with transaction.atomic():
         # To find them may take as long as the table is large, and holds no lock that a delivery wants.
-        cursor.execute("SELECT set_config('statement_timeout', '0', true)")
+        database.lift_statement_timeout()
         return list(rows)
 
 

@@ -24,6 +24,7 @@ from typing import Final
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 from django.http import HttpRequest, HttpResponse
+from django.views import defaults
 from django.views.decorators.csrf import csrf_exempt
 
 from payments import (
@@ -163,9 +164,16 @@ def _response(reply: Reply) -> HttpResponse:
     return HttpResponse(reply.body, status=reply.status, content_type=reply.content_type)
 
 
-def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    """Answer an address that is nowhere."""
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Answer an address that is nowhere. Staff get a page."""
+    if request.path_info.startswith("/admin/"):
+        return defaults.page_not_found(request, exception)
     return _response(replies.problem(404, "Not found"))
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Answer what Django doesn't take for a request to this site: a host that isn't in ALLOWED_HOSTS."""
+    return _response(replies.problem(400, "Bad request"))
 
 
 # Health ---------------------------------------------------------------------------------------------------------------

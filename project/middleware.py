@@ -1,6 +1,7 @@
 """What the project adds to Django's middleware. Must not touch webhooks: a reply is the same every time."""
 
-from django.http import HttpRequest
+from django.contrib.sessions.middleware import SessionMiddleware
+from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.middleware.locale import LocaleMiddleware
 from django.utils import translation
@@ -23,3 +24,10 @@ class StaffLocaleMiddleware(LocaleMiddleware):
         response = super().process_response(request, response)
         translation.deactivate()  # or the thread's next delivery would be answered in this reader's language
         return response
+
+
+class StaffSessionMiddleware(SessionMiddleware):
+    """Answers about sessions in the admin only: elsewhere a caller's odd cookie would be answered with a Set-Cookie."""
+
+    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        return super().process_response(request, response) if request.path_info.startswith("/admin/") else response

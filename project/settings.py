@@ -110,6 +110,7 @@ PAYMENTS_LOCK_TIMEOUT_MS = _integer("PAYMENTS_LOCK_TIMEOUT_MS", 1000, at_least=1
 PAYMENTS_STATEMENT_TIMEOUT_MS = _integer("PAYMENTS_STATEMENT_TIMEOUT_MS", 3000, at_least=0)
 PAYMENTS_DEADLINE_MS = _integer("PAYMENTS_DEADLINE_MS", 6500, at_least=1000)
 PAYMENTS_METRICS_TOKEN = _text("PAYMENTS_METRICS_TOKEN")
+PAYMENTS_ALLOCATION_SECOND_PERSON = _flag("PAYMENTS_ALLOCATION_SECOND_PERSON", default=False)
 PAYMENTS_CONFIRM_URL = _text("PAYMENTS_CONFIRM_URL")
 
 # Where a test makes a process die (payments/failpoints.py). Never in production.
@@ -239,7 +240,7 @@ MIDDLEWARE = [
     "payments.admin.zones.StaffZone",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "django.contrib.sessions.middleware.SessionMiddleware",
+    "project.middleware.StaffSessionMiddleware",
     "project.middleware.StaffLocaleMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -324,6 +325,10 @@ LOGGING = {
         "django": {"handlers": [], "level": "INFO", "propagate": True},
         # A line for each refusal would make a flood of deliveries a flood of lines; the attempt log has them.
         "django.request": {"handlers": ["crashes"], "level": "ERROR", "propagate": False},
+        # Whoever finds the port can send any host, and each would be an ERROR with its traceback.
+        "django.security.DisallowedHost": {"level": "CRITICAL"},
+        # It warns of nothing but HEAD, which we answer as GET, and whose body it drops as it should.
+        "gunicorn.http.wsgi": {"level": "ERROR"},
         # Statements carry what a log must not.
         "django.db.backends": {"level": "WARNING"},
     },

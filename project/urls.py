@@ -7,3 +7,7 @@ urlpatterns = [
     path("", include("payments.urls")),
     path("admin/", admin.site.urls),
 ]
+
+# With DEBUG=1, Django's own pages that explain stand in their place.
+handler400 = "payments.views.bad_request"
+handler404 = "payments.views.not_found"

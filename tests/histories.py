@@ -32,6 +32,8 @@ class Dispute:
 
 @dataclass(frozen=True)
 class Payout:
+    """A negative amount was collected from the bank."""
+
     amount: int
     is_undone: bool
 
@@ -72,6 +74,7 @@ class Abilities:
     disputes_whole: bool = False  # always the payment's whole amount
     payouts_max: int = 2
     payouts_fail: bool = True
+    payouts_negative: bool = False
 
 
 amounts = st.integers(1, 9).map(lambda n: n * 100)
@@ -89,6 +92,7 @@ def histories(draw: st.DrawFn, can: Abilities) -> History:
     courses = draw(st.lists(st.sampled_from(can.courses), max_size=can.disputes_max))
     disputed = st.just(captured) if can.disputes_whole else amounts
     undone = st.booleans() if can.payouts_fail else st.just(False)
+    paid = st.one_of(amounts, amounts.map(lambda amount: -amount)) if can.payouts_negative else amounts
     return History(
         before=tuple(sorted(draw(st.sets(st.sampled_from(sorted(can.before)))))),
         authorized=draw(st.sampled_from([0, captured])),
@@ -97,7 +101,7 @@ def histories(draw: st.DrawFn, can: Abilities) -> History:
         fee=draw(st.sampled_from([0, 100])) if can.fees else 0,
         refunds=tuple(refunds),
         disputes=tuple(Dispute(draw(disputed), *course) for course in courses),
-        payouts=tuple(draw(st.lists(st.builds(Payout, amounts, undone), max_size=can.payouts_max))),
+        payouts=tuple(draw(st.lists(st.builds(Payout, paid, undone), max_size=can.payouts_max))),
     )
 
 

@@ -22,7 +22,7 @@ from project.settings import *  # noqa: E402, F403
 EMBEDDED_POSTGRESQL = _server
 # Passwords are not what is tested here, and a slow hash is slow on purpose.
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-# A test's transaction stays open while the test thinks, and DROP DATABASE may take long, most of all on a busy machine.
+# A test's transaction stays open while the test thinks; DROP DATABASE may take long on a busy machine.
 DATABASES["default"]["OPTIONS"]["options"] += (  # noqa: F405
     " -c idle_in_transaction_session_timeout=0 -c statement_timeout=60s"
 )

@@ -349,6 +349,7 @@ _STRIPE: Final = Abilities(
     before=frozenset({"pending", "failed", "voided"}),
     fates=("requested", "succeeded", "failed", "undone"),
     courses=((0, 0, ""), (0, 0, "lost"), (1, 0, ""), (1, 0, "lost"), (1, 1, "won"), (2, 1, ""), (2, 1, "lost")),
+    payouts_negative=True,
 )
 _MIDTRANS: Final = Abilities(
     before=frozenset({"pending", "failed", "expired"}),

@@ -13,7 +13,7 @@ from django.template.response import TemplateResponse
 from payments import staff
 from payments.admin import acts, cells, curl, event_page, finder
 from payments.admin.act import Act, Refused
-from payments.models import Claim, Event
+from payments.models import Claim, Event, Payment
 
 SHOWN_MAX = 20  # of what was chosen, by name
 
@@ -55,7 +55,7 @@ def _chosen(act: Act, request: HttpRequest) -> list[Any]:
     if len(given) > acts.AT_ONCE_MAX or not all(pk.isascii() and pk.isdigit() and len(pk) <= 18 for pk in given):
         raise BadRequest("ids")
     rows = act.model._default_manager.filter(pk__in=given).order_by("pk")
-    return list(rows.select_related("endpoint") if act.model in (Claim, Event) else rows)
+    return list(rows.select_related("endpoint") if act.model in (Claim, Event, Payment) else rows)
 
 
 def _done(

@@ -11,11 +11,11 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 
-from payments import conf, findings, outbox, payees, replay, staff
-from payments.admin.act import Act, AllocationForm, Refused
+from payments import findings, outbox, staff
+from payments.admin import allocations, retries
+from payments.admin.act import Act, AllocationForm
 from payments.admin.tables import Button
-from payments.models import Account, Claim, Event, Finding, OutboxMessage, Payment
-from payments.payment_states import STAFF_RANK
+from payments.models import Claim, Event, Finding, OutboxMessage, Payment
 
 AT_ONCE_MAX: Final = 200  # of what is chosen; it has to end within one request
 
@@ -35,29 +35,6 @@ def of_list(request: HttpRequest, model: type[Model]) -> dict[str, Act]:
     return {act.name: act for act in ALL.values() if act.model is model and act.is_allowed(request)}
 
 
-def _assert_money_is_served() -> None:
-    conf.read_copy()
-    if (reason := conf.why_closed()) is not None:
-        raise Refused(_now("No money is booked now: %(reason)s.") % {"reason": reason})
-
-
-def _retry(claims: Sequence[Claim], given: Mapping[str, Any], why: staff.Why) -> str:
-    _assert_money_is_served()
-    return _came_of_it(replay.retry(replay.claimed_as([claim.pk for claim in claims]), why=why))
-
-
-def _foresee_retry(claims: Sequence[Claim]) -> str:
-    return _came_of_it(replay.retry(replay.claimed_as([claim.pk for claim in claims]), dry_run=True))
-
-
-def _came_of_it(replayed: replay.Replayed) -> str:
-    counts = replayed.counts
-    return _now(
-        "Retried: %(retried)d. Applied: %(applied)d, known before: %(duplicate)d, ignored: %(ignored)d, "
-        "still unusable: %(quarantined)d."
-    ) % {name: counts[name] for name in ("retried", "applied", "duplicate", "ignored", "quarantined")}
-
-
 def _close(chosen: Sequence[Finding], given: Mapping[str, Any], why: staff.Why) -> str:
     closed = findings.close([finding.pk for finding in chosen], why=why)
     return _now("Findings closed: %(closed)d.") % {"closed": closed}
@@ -66,20 +43,6 @@ def _close(chosen: Sequence[Finding], given: Mapping[str, Any], why: staff.Why) 
 def _requeue(messages: Sequence[OutboxMessage], given: Mapping[str, Any], why: staff.Why) -> str:
     requeued = outbox.requeue([message.pk for message in messages], actor=why.actor, reason=why.reason)
     return _now("Messages that will be sent again: %(requeued)d.") % {"requeued": requeued}
-
-
-def _allocate(payments: Sequence[Payment], given: Mapping[str, Any], why: staff.Why) -> str:
-    _assert_money_is_served()
-    account: str = given["account"]
-    currencies = {payment.currency for payment in payments if payment.currency}
-    opened = Account.objects.filter(code=account, endpoint=None, kind=Account.Kind.LIABILITY, currency__in=currencies)
-    if missing := currencies - set(opened.values_list("currency", flat=True)):
-        names = {"account": account, "currencies": ", ".join(sorted(missing))}
-        raise Refused(_now("No payee has an account %(account)s in %(currencies)s. Open it first.") % names)
-    for payment in payments:
-        ref = (payment.endpoint_id, payment.reference)
-        payees.allocate([ref], account=account, why=why)
-    return _now("Payments that now belong to %(account)s: %(count)d.") % {"account": account, "count": len(payments)}
 
 
 def _record(name: str) -> Callable[[Sequence[Event], Mapping[str, Any], staff.Why], str]:
@@ -91,11 +54,10 @@ def _record(name: str) -> Callable[[Sequence[Event], Mapping[str, Any], staff.Wh
     return record
 
 
-def _is_waiting(payment: Payment) -> bool:
-    # What staff decided once they may decide again; what a fact or a registration says is not theirs to change.
-    return payment.currency is not None and (payment.payee_account_id is None or payment.payee_rank == STAFF_RANK)
-
-
+_RETRIED: Final = _(
+    "The kept bytes are read again by today's adapter, and what they say is booked under its business keys: nothing is"
+    " booked twice. The answer that the gateway got stays as it is. For thousands, run `manage.py retry`."
+)
 _UNBOOKED: Final = (Claim.Outcome.QUARANTINED, Claim.Outcome.IGNORED)
 
 ALL: Final[dict[str, Act]] = {
@@ -106,14 +68,21 @@ ALL: Final[dict[str, Act]] = {
             model=Claim,
             permission="payments.retry_claim",
             label=_("Retry"),
-            explained=_(
-                "The kept bytes are read again by today's adapter, and what they say is booked under its business"
-                " keys: nothing is booked twice. The answer that the gateway got stays as it is."
-            ),
+            explained=_RETRIED,
             applies=lambda claim: True,
             offers=lambda claim: claim.outcome in _UNBOOKED,
-            do=_retry,
-            foresee=_foresee_retry,
+            do=retries.retry,
+            foresee=retries.foresee,
+        ),
+        Act(
+            name="retry-found",
+            model=Finding,
+            permission="payments.retry_claim",
+            label=_("Retry event"),
+            explained=_RETRIED,
+            applies=retries.is_quarantined,
+            do=retries.retry_found,
+            foresee=retries.foresee_found,
         ),
         Act(
             name="close",
@@ -142,10 +111,20 @@ ALL: Final[dict[str, Act]] = {
                 "All money of the payment moves to the payee's account, by a transfer that names you and the reason;"
                 " what comes later follows it."
             ),
-            applies=_is_waiting,
+            applies=allocations.is_waiting,
             offers=lambda payment: payment.payee_account_id is None and payment.currency is not None,
-            do=_allocate,
+            do=allocations.allocate,
             form=AllocationForm,
+        ),
+        Act(
+            name="approve",
+            model=Finding,
+            permission="payments.allocate_payment",
+            label=_("Approve allocation"),
+            explained=_("Another person asked for it. To decline, close the finding."),
+            applies=allocations.is_asked,
+            do=allocations.approve,
+            foresee=allocations.foresee_approval,
         ),
         Act(
             name="reveal",

@@ -3,7 +3,7 @@
 from django.contrib import admin
 from django.db.models import Q
 from django.http import HttpRequest
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from payments.admin import answers, cells, claim_money, conflicts, event_page, period, rows
@@ -18,7 +18,7 @@ BY_EVENT_ID = _("An event id, or how it begins")
 def outcome(event: Event) -> str:
     """Return what was decided about an event, or how often it failed on our side so far."""
     if event.claim is None:
-        return ngettext("failed once", "failed %(times)d times", event.failures) % {"times": event.failures}
+        return gettext("Failed on our side: %(times)d") % {"times": event.failures}
     if event.role == Event.Role.CONFLICT:
         return gettext("Not booked: other content")
     return str(event.claim.get_outcome_display())

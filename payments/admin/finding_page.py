@@ -6,7 +6,7 @@ from django.utils.translation import gettext_lazy as _
 
 from payments.admin import acts, finder, rows
 from payments.admin.tables import Section, table
-from payments.models import Claim, Finding, OutboxMessage, StaffAction
+from payments.models import Finding, OutboxMessage, StaffAction
 
 # What each kind means, and what to do about it.
 MEANINGS = {
@@ -33,6 +33,9 @@ MEANINGS = {
     "reference_differs": _("Two facts name different merchant's references. The first one stands."),
     "dispute_closed_not_zero": _("A dispute is closed, but its money is neither back nor charged to the payee."),
     "outbox_dead": _("A message could not be delivered in all its tries. Mend the receiver, then send it again."),
+    "allocation_asked": _(
+        "Somebody asked to allocate a payment. Another person approves it, or declines by closing this."
+    ),
     "handler_failed": _(
         "A handler of the application failed; its own work is undone, the money stands. After a fix, run `retry`."
     ),
@@ -45,10 +48,7 @@ MEANINGS = {
 
 def sections(site: AdminSite, request: HttpRequest, finding: Finding) -> list[Section]:
     """Return the parts of the page."""
-    slug, _colon, event_id = finding.subject.partition(":")
-    about: list[Claim | OutboxMessage | None] = []
-    if finding.kind == "quarantined":
-        about.append(Claim.objects.filter(endpoint__slug=slug, event_id=event_id).first())
+    about: list[OutboxMessage | None] = []
     if finding.kind == "outbox_dead":
         about.append(OutboxMessage.objects.filter(key=finding.subject).first())
     done = StaffAction.objects.filter(subject=finding.subject).order_by("-pk")

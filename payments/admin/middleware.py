@@ -41,7 +41,8 @@ class StaffLimit:
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
         """Answer for a database that is away, or that takes longer for a page than we let it."""
-        if not (request.path_info.startswith(PREFIX) and isinstance(exception, OperationalError)):
+        is_slow = isinstance(exception, OperationalError | database.TransactionFailed)
+        if not (request.path_info.startswith(PREFIX) and is_slow):
             return None
         return _come_back(
             RETRY_AFTER_S,

@@ -5,7 +5,7 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from payments.admin import acts, bodies, cells, finding_page, period, rows
@@ -126,7 +126,7 @@ class StaffActionAdmin(ReadOnlyAdmin):
 
 
 def _verdict(run: Verification) -> str:
-    return ngettext("%d broken", "%d broken", len(run.broken)) % len(run.broken) if run.broken else gettext("Clean")
+    return gettext("Broken: %(count)d") % {"count": len(run.broken)} if run.broken else gettext("Clean")
 
 
 @admin.register(Verification)

@@ -324,9 +324,9 @@ def _leg(fact: Fact, transaction: _Object, dispute: _Object, disputed: tuple[int
 def _payout(kind: FactKind, payout: _Object, at: datetime) -> _Facts:
     amount, payout_id = payout.get("amount"), base.identifier(payout.get("id"), "payout")
     if type(amount) is int and amount < 0:
-        if kind is not FactKind.PAYOUT_PAID:
-            raise base.Unusable("a failed collection from the bank is not translated")
-        kind, amount = FactKind.PAYOUT_COLLECTED, -amount
+        is_paid = kind is FactKind.PAYOUT_PAID
+        kind = FactKind.PAYOUT_COLLECTED if is_paid else FactKind.PAYOUT_COLLECTION_FAILED
+        amount = -amount
     minor, currency = _amount(amount, payout.get("currency"))
     return (Fact(kind=kind, occurred_at=at, object_id=payout_id, amount_minor=minor, currency=currency),)
 

@@ -88,7 +88,8 @@ class Statement(abc.ABC):
             *(FactKind.REFUND_SUCCEEDED, FactKind.REFUNDED_TOTAL, FactKind.REFUND_FAILED),
             *(FactKind.DISPUTE_FUNDS_WITHDRAWN, FactKind.DISPUTE_FUNDS_RETURNED),
             *(FactKind.FEE_ASSESSED, FactKind.FEE_RETURNED, FactKind.FUNDS_CONVERTED),
-            *(FactKind.PAYOUT_PAID, FactKind.PAYOUT_COLLECTED, FactKind.PAYOUT_FAILED),
+            *(FactKind.PAYOUT_PAID, FactKind.PAYOUT_COLLECTED),
+            *(FactKind.PAYOUT_FAILED, FactKind.PAYOUT_COLLECTION_FAILED),
         }
     )
 

@@ -140,9 +140,7 @@ def _principal(category: str, transaction: _Transaction, row: Row) -> Fact:
 def _payout(category: str, transaction: _Transaction) -> Fact:
     kind = FactKind.PAYOUT_PAID if transaction.gross < 0 else FactKind.PAYOUT_COLLECTED
     if category == "payout_reversal":
-        if transaction.gross < 0:
-            raise base.Unusable("a failed collection from the bank is not translated")
-        kind = FactKind.PAYOUT_FAILED
+        kind = FactKind.PAYOUT_COLLECTION_FAILED if transaction.gross < 0 else FactKind.PAYOUT_FAILED
     return Fact(
         kind=kind,
         occurred_at=transaction.at,

@@ -16,6 +16,7 @@ from tests.conftest import assert_sound
 from tests.deliveries import Deliver, outcome
 from tests.races import Pause, Session, Thread, at_once, session, wait_until_blocked
 from tests.settling import capture, job, outcomes, settle
+from tests.steps import TRIES
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.django_db(transaction=True)]
 
@@ -31,10 +32,14 @@ def other() -> Iterator[Session]:
 
 @pytest.fixture
 def post(small_demo: None) -> Callable[..., HttpResponse]:
-    """Deliver to the demo endpoint with a client of one's own, for threads."""
+    """Deliver to the demo endpoint with a client of one's own, for threads; try again later when told so."""
 
     def post(event_type: str, **data: Any) -> HttpResponse:
-        response: HttpResponse = Deliver(Client())(event_type, **data)
+        response = HttpResponse(status=503)
+        for _ in range(TRIES):
+            response = Deliver(Client())(event_type, **data)
+            if response.status_code != 503:
+                break
         return response
 
     return post

@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from tests import deliveries
 from tests.crash.servers import App
 
 PATIENCE_S: Final = 10.0  # of the tightest gateway
 _numbers = itertools.count(1)
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ class Gateway:
         self.told: list[Event] = []
         self.answered: dict[Event, Answer] = {}
         self.tries: Counter[str] = Counter()  # status, or "none" for no answer
+        self.slowest_s = 0.0
         self._lock = threading.Lock()
 
     def deliver(self, told: Event) -> Answer | None:
@@ -109,6 +112,7 @@ class Gateway:
         with self._lock:
             self.told.append(told)
             self.tries["none" if answer is None else str(answer.status)] += 1
+            self.slowest_s = max(self.slowest_s, answer.seconds if answer else PATIENCE_S)
             if answer is None or not answer.is_final:
                 return answer
             first = self.answered.setdefault(told, answer)
@@ -153,10 +157,10 @@ class Gateway:
 
 
 @contextmanager
-def in_background(deliver: Callable[[Event], Answer | None], told: Event) -> Iterator[Future[Answer | None]]:
-    """Deliver on another thread while the block runs; it is waited for."""
+def in_background(work: Callable[[], Result]) -> Iterator[Future[Result]]:
+    """Do something on another thread while the block runs; it is waited for."""
     with ThreadPoolExecutor(1) as pool:
-        yield pool.submit(deliver, told)
+        yield pool.submit(work)
 
 
 class Load:
@@ -169,7 +173,7 @@ class Load:
         self.gateway = Gateway(app)
         self.acknowledged_at: list[float] = []  # monotonic
         self.refused_at: list[float] = []  # 503 or no answer
-        self._account, self._pause_s = account, pause_s
+        self.account, self._pause_s = account, pause_s
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._run) for _ in range(threads)]
         self.failures: list[BaseException] = []
@@ -188,12 +192,17 @@ class Load:
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
-                answer = self.gateway.deliver(capture(amount=100, account=self._account))
+                answer = self.gateway.deliver(capture(amount=100, account=self.account))
                 is_fine = answer is not None and answer.status == 200
                 (self.acknowledged_at if is_fine else self.refused_at).append(time.monotonic())
                 self._stop.wait(self._pause_s if is_fine else 0.05)
         except BaseException as failure:  # noqa: BLE001 (shown at the end of the `with`)
             self.failures.append(failure)
+
+    def longest_pause_s(self, begin: float, end: float) -> float:
+        """Return the longest time between two acknowledgements, from and to these moments (monotonic)."""
+        moments = [begin, *sorted(at for at in list(self.acknowledged_at) if begin < at < end), end]
+        return max(later - earlier for earlier, later in itertools.pairwise(moments))
 
     def first_acknowledged_after(self, moment: float, *, within_s: float) -> float:
         """Wait for an acknowledgement that came later than the moment (monotonic); return the seconds from it."""

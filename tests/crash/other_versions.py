@@ -1,4 +1,7 @@
-"""The crash tests on another PostgreSQL than the embedded one: CRASH_POSTGRESQL=/usr/lib/postgresql/15/bin make test."""
+"""The crash tests on another PostgreSQL than the embedded one.
+
+CRASH_POSTGRESQL: the folder of its programs, /usr/lib/postgresql/15/bin for example.
+"""
 
 import dataclasses
 import os

@@ -89,6 +89,11 @@ class Postgres:
         sql = "SELECT pid FROM pg_stat_activity WHERE application_name = %(name)s ORDER BY pid"
         return [row[0] for row in self.query(sql, {"name": APPLICATION_NAME})]
 
+    def count_waiters(self) -> int:
+        """Return how many of the application's sessions wait for a lock."""
+        sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %(name)s AND wait_event_type = 'Lock'"
+        return int(self.query(sql, {"name": APPLICATION_NAME})[0][0])
+
     def kill_backend(self, pid: int) -> None:
         """SIGKILL one session's process: PostgreSQL ends all others and recovers by itself."""
         processes.send(signal.SIGKILL, [pid])

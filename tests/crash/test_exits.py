@@ -1,7 +1,6 @@
 """There is no code that must run at exit: SIGTERM, SIGINT and SIGKILL leave the same state."""
 
 import signal
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -35,7 +34,7 @@ STATE = """
 
 def test_every_signal_leaves_the_same_state(postgres: Postgres, app: App, tmp_path: Path) -> None:
     """Five deliveries are answered, five are inside their transaction when the signal comes."""
-    states, retried, files = {}, {}, {}
+    after_exit, after_retries, files = {}, {}, {}
     for number in SIGNALS:
         app.serve()
         run, sender = f"signal-{number:02}", Gateway(app)
@@ -43,44 +42,46 @@ def test_every_signal_leaves_the_same_state(postgres: Postgres, app: App, tmp_pa
             answer = sender.deliver(told)
             assert answer is not None
             assert answer.status == 200
-        under_way = [_capture(run, n) for n in range(5, 10)]
 
-        with postgres.connect() as holder, ThreadPoolExecutor(1) as pool:
-            with holder.transaction():
-                # They stop at their last step, all else written: the account of all of them is locked.
-                holder.execute("SELECT FROM payments_account WHERE code = 'merchant-5' FOR UPDATE")
-                waiting = pool.submit(sender.deliver_at_once, under_way)
-                processes.wait_until("they wait for the lock", lambda: _waiters(postgres), within_s=5)
-                app.kill(number, [app.master, *(app.list_workers() if number == signal.SIGKILL else [])])
-                processes.wait_until("the server is gone", lambda: not app.is_running, within_s=10)
-                answers = waiting.result(timeout=15)
-            processes.wait_until("its sessions end", lambda: not postgres.list_backends(), within_s=10)
+        answers = _end_amid([_capture(run, n) for n in range(5, 10)], number, sender=sender, postgres=postgres)
         assert all(answer is None or answer.status == 503 for answer in answers)
-        states[number] = _state(postgres, run)
-        files[number] = sorted(path.name for path in tmp_path.rglob("*") if path.suffix in (".pid", ".lock", ".tmp"))
+        after_exit[number] = _state(postgres, run)
+        files[number] = [path.name for path in tmp_path.rglob("*") if path.suffix in (".pid", ".lock", ".tmp")]
 
         app.start()
         sender.retry()
         sender.deliver_all_again()
-        retried[number] = _state(postgres, run)
+        after_retries[number] = _state(postgres, run)
         app.kill_all()
 
-    assert len([row for row in states[signal.SIGKILL] if row[0] == "transfer"]) == 5
-    assert states[signal.SIGTERM] == states[signal.SIGINT] == states[signal.SIGKILL]
-    assert len([row for row in retried[signal.SIGKILL] if row[0] == "transfer"]) == 10
-    assert retried[signal.SIGTERM] == retried[signal.SIGINT] == retried[signal.SIGKILL]
+    assert len([row for row in after_exit[signal.SIGKILL] if row[0] == "transfer"]) == 5
+    assert after_exit[signal.SIGTERM] == after_exit[signal.SIGINT] == after_exit[signal.SIGKILL]
+    assert len([row for row in after_retries[signal.SIGKILL] if row[0] == "transfer"]) == 10
+    assert after_retries[signal.SIGTERM] == after_retries[signal.SIGINT] == after_retries[signal.SIGKILL]
     assert files[signal.SIGTERM] == files[signal.SIGINT] == files[signal.SIGKILL] == []
+
+
+def _end_amid(
+    under_way: list[gateway.Event], number: signal.Signals, *, sender: Gateway, postgres: Postgres
+) -> list[gateway.Answer | None]:
+    """Send the signal while these deliveries are in their last step, all else written: their account is locked."""
+    app = sender.app
+    with postgres.connect() as holder:
+        with holder.transaction():
+            holder.execute("SELECT FROM payments_account WHERE code = 'merchant-5' FOR UPDATE")
+            with gateway.in_background(lambda: sender.deliver_at_once(under_way)) as waiting:
+                processes.wait_until("they wait for the lock", postgres.count_waiters, within_s=10)
+                app.kill(number, [app.master, *(app.list_workers() if number == signal.SIGKILL else [])])
+                processes.wait_until("the server is gone", lambda: not app.is_running, within_s=20)
+                answers = waiting.result(timeout=20)
+        processes.wait_until("its sessions end", lambda: not postgres.list_backends(), within_s=20)
+    return answers
 
 
 def _capture(run: str, number: int) -> gateway.Event:
     return gateway.capture(
         amount=1_000 + number, account="merchant-5", payment=f"pay-{run}-{number}", event_id=f"evt-{run}-{number}"
     )
-
-
-def _waiters(postgres: Postgres) -> int:
-    sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'sekali' AND wait_event_type = 'Lock'"
-    return int(postgres.query(sql)[0][0])
 
 
 def _state(postgres: Postgres, run: str) -> list[Row]:

@@ -5,6 +5,7 @@ CRASH_ROUNDS: how often each step is killed at, 1 unless set.
 
 import os
 import random
+import signal
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -113,10 +114,11 @@ def kill_at(step: str, *, hit: int, app: App, postgres: Postgres) -> tuple[int, 
 
     # What claims nothing must not be what reaches a step after COMMIT first.
     first_wave = story.under_way if step in AFTER_COMMIT else [*story.under_way, *story.aside]
-    deaths_before = app.count_killed_workers()
-    sender.deliver_at_once(first_wave)
-    processes.wait_until("a worker dies there", lambda: app.count_killed_workers() > deaths_before, within_s=10)
-    app.kill_all()
+    (worker,) = app.list_workers()
+    app.kill(signal.SIGSTOP, [app.master])  # or it would start another one, which serves before it dies too
+    with gateway.in_background(lambda: sender.deliver_at_once(first_wave)):
+        processes.wait_until("the worker dies there", lambda: processes.is_gone(worker), within_s=20)
+        app.kill_all()
     processes.wait_until("PostgreSQL rolls back", lambda: not postgres.list_backends(), within_s=10)
     claims = read_claims(postgres, story.under_way)
     unanswered = {told.event_id for told in sender.unanswered if told != story.lie}

@@ -5,7 +5,6 @@ The limits here are generous, for machines that have other work to do; what was 
 
 import signal
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -145,20 +144,48 @@ def test_postgres_freezes(app: App, postgres: Postgres) -> None:
     first = gateway.captures(4)
     sender.deliver_at_once(first)
     told = gateway.captures(48, account="merchant-3")
-    with ThreadPoolExecutor(1) as pool, postgres.frozen():
-        waiting = pool.submit(sender.deliver_at_once, told)
-        time.sleep(1.0)
-        again = [gateway.send(app, first[0]), gateway.send(app, gateway.capture(amount=1))]
-        answers = [*waiting.result(timeout=30), *again]
-    thawed_at = time.monotonic()
+    with Load(app) as load:  # which has some under way in that moment
+        settle_down(load)
+        with postgres.frozen(), gateway.in_background(lambda: sender.deliver_at_once(told)) as waiting:
+            time.sleep(1.0)
+            again = [gateway.send(app, first[0]), gateway.send(app, gateway.capture(amount=1))]
+            answers = [*waiting.result(timeout=30), *again]
+        thawed_at = time.monotonic()
+        seconds = load.first_acknowledged_after(thawed_at, within_s=5 * SLOW)
 
     for answer in answers:
         assert answer is not None, "a delivery was not answered"
         assert answer.status == 503
         assert answer.retry_after is not None
         assert answer.seconds < 7.0
-    figures.tell("slowest answer while PostgreSQL is frozen (7 s)", max(a.seconds for a in answers if a))
-    with Load(app) as load:
-        figures.tell("first 2xx after it goes on", load.first_acknowledged_after(thawed_at, within_s=5 * SLOW))
+    assert load.gateway.tries["none"] == 0, "a delivery was not answered"
+    assert load.gateway.slowest_s < 7.0
     sender.retry()
     sender.deliver_all_again()
+    end_well(load)
+    slowest_s = max(load.gateway.slowest_s, *(answer.seconds for answer in answers if answer))
+    figures.tell("slowest answer while PostgreSQL is frozen (7 s)", slowest_s)
+    figures.tell("first 2xx after it goes on", seconds)
+
+
+def test_a_worker_freezes(app: App, postgres: Postgres) -> None:
+    """It holds locks and says nothing: PostgreSQL takes them from it, and the other worker goes on."""
+    app.serve(PAYMENTS_SETTLE_PERMITS="1")
+    with Load(app, threads=8) as load:
+        settle_down(load)
+        frozen = app.list_workers()[:1]
+        with postgres.connect() as holder, holder.transaction():
+            holder.execute("SELECT FROM payments_account WHERE code = %s FOR UPDATE", [load.account])
+            # Each of the two has one transaction at a time: both wait for their last lock, and hold all others.
+            processes.wait_until("both workers wait", lambda: postgres.count_waiters() == 2, within_s=5)
+            app.kill(signal.SIGSTOP, frozen)
+        frozen_at = time.monotonic()
+        time.sleep(3.0)
+        thawed_at = time.monotonic()
+        app.kill(signal.SIGCONT, frozen)
+        load.first_acknowledged_after(thawed_at, within_s=5 * SLOW)
+    assert load.gateway.tries["none"] == 0, "a delivery was not answered"
+    pause_s = load.longest_pause_s(frozen_at, thawed_at)
+    assert pause_s < 1.5 * SLOW
+    end_well(load)
+    figures.tell("longest pause while one of two workers is frozen inside its transaction", pause_s)

@@ -5,13 +5,17 @@ SOAK_KILLS: how many, 500 unless set. SOAK_SEED: repeats a run; unless set, a ne
 
 import os
 import random
+import statistics
 import sys
+import time
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.crash import faults, figures
+from tests.crash import faults, figures, gateway
+from tests.crash.gateway import Load
+from tests.crash.servers import App, Postgres
 from tests.crash.soak import KILLS, Soak, Tally, Violation
 
 pytestmark = [pytest.mark.soak, pytest.mark.crash]
@@ -21,6 +25,7 @@ KILLS_TOTAL: Final = int(os.environ.get("SOAK_KILLS", "500"))
 KILLS_OF_ROUND: Final = 50
 # So many kills at most, until a planted fault must have been found.
 KILLS_TO_FIND: Final = 40
+STARTS: Final = 10
 SEED: Final = int(os.environ.get("SOAK_SEED") or random.SystemRandom().randrange(2**32))
 
 
@@ -96,3 +101,44 @@ def test_commit_that_is_not_durable_is_found(tmp_path: Path) -> None:
 
     assert "acknowledged and not claimed so" in str(found.value)
     figures.tell("synchronous_commit off: found after", f"{tally.kills_total} kills")
+
+
+@pytest.mark.timeout(600)
+def test_start_after_a_crash_takes_no_longer(tmp_path: Path) -> None:
+    """Median of ten starts after SIGKILL of everything under load, against ten after an orderly end. Wanted: 1.2."""
+    postgres = Postgres(tmp_path)
+    orderly, crashed = [], []
+    try:
+        postgres.start()
+        with App(folder=tmp_path, database_url=postgres.whole_url) as app:
+            app.start()
+            for _ in range(STARTS):
+                with Load(app) as load:
+                    load.first_acknowledged_after(time.monotonic(), within_s=10)
+                    time.sleep(1.0)
+                    app.kill_all()
+                    postgres.kill_all()
+                crashed.append(_start_s(app, postgres))
+                app.kill_all()
+                postgres.server.stop()
+                orderly.append(_start_s(app, postgres))
+    finally:
+        postgres.remove()
+
+    ratio = statistics.median(crashed) / statistics.median(orderly)
+    figures.tell("start after an orderly end, median", statistics.median(orderly))
+    figures.tell("start after SIGKILL of everything under load, median", statistics.median(crashed))
+    figures.tell("ratio of the two (1.2)", f"{ratio:.2f}")
+    assert ratio < 2.0
+
+
+def _start_s(app: App, postgres: Postgres) -> float:
+    """Return the seconds from the command to the first 2xx."""
+    began_at = time.monotonic()
+    if postgres.whole_url:
+        postgres.start()
+    app.start()
+    answer = gateway.send(app, gateway.capture(amount=100))
+    assert answer is not None
+    assert answer.status == 200
+    return time.monotonic() - began_at

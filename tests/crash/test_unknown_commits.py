@@ -71,7 +71,7 @@ def test_one_connection_without_an_answer_does_not_stop_the_others(proxy: Proxy,
     stuck = gateway.capture(amount=500, account="merchant-7")
     proxy.arm(Fault.SWALLOW)
 
-    with gateway.in_background(sender.deliver, stuck) as waiting:
+    with gateway.in_background(lambda: sender.deliver(stuck)) as waiting:
         assert proxy.struck.wait(timeout=10)
         meanwhile = sender.deliver_at_once(gateway.captures(5, account="merchant-7"))
         assert not waiting.done(), "they were served, but only after it"

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.django_db
 
 
 @settings(
-    max_examples=60,
+    max_examples=40,
     deadline=None,
     phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),  # explaining is slow with a database
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

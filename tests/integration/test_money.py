@@ -406,6 +406,7 @@ def test_event_id_that_is_none_is_refused(deliver: Deliver, event_id: str) -> No
         {"payment": "x" * 255, "capture": ":" * 255},
         {"payment": "pay_1", "reference": "%" * 255},
         {"payment": "pay_1", "account": "x" * 255},
+        {"payment": "😀" * 255, "capture": "😀" * 255, "reference": "é" * 255, "account": "😀" * 255},
     ],
 )
 def test_longest_ids_are_booked(deliver: Deliver, books: Books, data: dict[str, str]) -> None:

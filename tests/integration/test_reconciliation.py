@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from django.db import connection
 from django.test import Client
 
-from payments import conf, findings, intake, lost_webhooks, models, staff, staging
+from payments import conf, findings, intake, models, reconciliation, staff
+from payments.reconciliation import staging
 from tests import settling
 from tests.deliveries import Deliver, outcome
 from tests.integration.statements import AT, Ran, line, plain, run, run_apart
@@ -505,7 +507,7 @@ def test_lost_webhooks_are_reported_by_endpoint_and_day(deliver: Deliver, reconc
 
     days = [("demo", "2026-11-29", 1), ("demo", "2026-11-30", 2)]
     assert [(one["endpoint"], one["day"], one["facts"]) for one in ran.data["lost_webhooks"]] == days
-    since = lost_webhooks.lost_webhooks()
+    since = reconciliation.find_lost_webhooks()
     assert [(one["day"], one["facts"], one["told_since"]) for one in since] == [
         ("2026-11-29", 1, 0),
         ("2026-11-30", 2, 1),
@@ -585,6 +587,29 @@ def test_webhook_that_comes_between_comparing_and_booking_is_matched(
     assert ran.verdicts == {"matched": 1, "booked": 1, "differs": 1}
     assert books()["merchant-1 IDR"] == 10_000 + 9_999 + 10_000
     assert sources()["demo:pay_1:captured"] == ("webhook", ["statement"])
+
+
+def test_run_whose_session_is_lost_exits_2_and_can_be_run_again(
+    reconcile: Reconcile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the session go the staged lines; what was booked is known by its keys."""
+
+    def hit(name: str) -> None:
+        if name == "reconcile_booked":
+            monkeypatch.undo()
+            with connection.cursor() as cursor:
+                cursor.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objid = %s",
+                    [staging._SINGLE_FLIGHT],
+                )
+
+    monkeypatch.setattr("payments.failpoints.hit", hit)
+
+    lost = reconcile(line())
+
+    assert (lost.status, "the database" in lost.data["error"]) == (2, True)
+    again = reconcile(line())
+    assert (again.status, again.verdicts) == (0, {"booked": 1})
 
 
 @pytest.mark.concurrency

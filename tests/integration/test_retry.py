@@ -299,6 +299,8 @@ def test_rival_capture_is_booked_only_by_name(small_demo: None, client: Client) 
     assert outcome(rival) == "quarantined"
     assert retry("--quarantined") == (1, listed)
     assert retry("--since", "2026-01-01T00:00:00Z")[0] == 1
+    several = list(models.Claim.objects.values_list("id", flat=True))
+    assert replay.retry(replay.claimed_as(several)).still_quarantined == [event_id]
     assert len(books.read().payments) == 1
     assert retry("--event", event_id) == (0, counts(retried=1, applied=1))
     assert len(books.read().payments) == 2

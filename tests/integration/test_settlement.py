@@ -1,19 +1,21 @@
 """One transaction for a whole batch: what it costs, and what becomes of its members when one of them fails."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from payments import booking, claims, conf, intake, models, outbox, payees
+from payments import booking, claims, conf, database, intake, models, outbox, payees
 from payments.registrations import Registered
 from payments.replies import Answer
 from tests.deliveries import Deliver, outcome
 from tests.races import Session, session
 from tests.settling import capture, job, outcomes, settle
+from tests.steps import Said
 
 Books = Callable[[], dict[str, int]]
 with_commits = pytest.mark.django_db(transaction=True)
@@ -249,7 +251,52 @@ def test_connection_serves_on_after_every_failure(deliver: Deliver, books: Books
     assert books()["merchant-1 IDR"] == 20
 
 
+def order_capture(payment: str) -> intake.Job:
+    """Return a capture at a gateway that proves which order is paid, but not by which payment."""
+    endpoint = conf.known_endpoint("midtrans")
+    assert endpoint is not None
+    fact = Said("payment.captured", payment, amount=10_000, currency="IDR", reference="order-1").fact
+    (told,) = capture(payment).candidates
+    notice = replace(told.notice, facts=(fact,))
+    return intake.Job(endpoint, (claims.Candidate(endpoint, notice, told.verified),))
+
+
+@pytest.mark.xfail(
+    strict=True, reason="quarantine_rivals() changes the candidate's notice, and a rollback doesn't undo it"
+)
+@with_commits
+def test_rival_that_fails_is_no_rival(small_demo: None, books: Books, poison: Callable[..., None]) -> None:
+    """Two payments of one order where only one can be believed: when the first fails, the second is the only one."""
+    poison()
+
+    assert outcomes(settle(order_capture("poison"), order_capture("pay_1"))) == ["SettlementFailed", "applied"]
+    assert books() == {"merchant-1 IDR": 10_000, "receivable:midtrans IDR": 10_000}
+
+
+@pytest.mark.xfail(strict=True, reason="quarantine_rivals() takes a payment that it quarantines for a captured one")
+@pytest.mark.django_db
+def test_rival_that_is_quarantined_is_no_rival(small_demo: None, books: Books) -> None:
+    """One order, two payments, three events in one batch: the first payment's second event is a duplicate."""
+    answers = settle(order_capture("pay_1"), order_capture("pay_2"), order_capture("pay_1"))
+
+    assert outcomes(answers) == ["applied", "quarantined", "duplicate"]
+    assert books() == {"merchant-1 IDR": 10_000, "receivable:midtrans IDR": 10_000}
+
+
 # Locks held by others -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a batch wait for a lock no longer than 0.3 s, whatever the tests' sessions do."""
+    original = claims.take
+
+    def take(candidates: Sequence[claims.Candidate]) -> Any:
+        if len(candidates) > 1:
+            database.set_lock_timeout(300)
+        return original(candidates)
+
+    monkeypatch.setattr(claims, "take", take)
 
 
 def hold_claim(other: Session, event_id: str) -> None:
@@ -265,7 +312,7 @@ def hold_claim(other: Session, event_id: str) -> None:
 
 
 @with_commits
-def test_claim_held_by_another_delays_nobody_else(small_demo: None, books: Books, other: Session) -> None:
+def test_claim_held_by_another_delays_nobody_else(small_demo: None, hasty: None, books: Books, other: Session) -> None:
     """One event is being claimed elsewhere and that session stands still: seven are settled, one comes again."""
     blocked = capture("pay_blocked")
     hold_claim(other, blocked.event_id)
@@ -274,8 +321,8 @@ def test_claim_held_by_another_delays_nobody_else(small_demo: None, books: Books
     answers = settle(*batch_with(blocked))
 
     assert outcomes(answers) == ["applied"] * 4 + ["SettlementFailed"] + ["applied"] * 3
-    # The lock timeout once for all together, then a tenth of a second for the blocked one alone.
-    assert time.monotonic() - began_at < 2.5
+    # The lock timeout once for all together, 0.1 s for the blocked one alone, and little for the seven others.
+    assert time.monotonic() - began_at < 2.0
     assert models.Event.objects.filter(claim=None).count() == 0
     other.execute("ROLLBACK")
     assert outcomes(settle(blocked)) == ["applied"]
@@ -283,7 +330,9 @@ def test_claim_held_by_another_delays_nobody_else(small_demo: None, books: Books
 
 
 @with_commits
-def test_row_that_all_share_is_not_waited_for_by_each(small_demo: None, books: Books, other: Session) -> None:
+def test_row_that_all_share_is_not_waited_for_by_each(
+    small_demo: None, hasty: None, books: Books, other: Session
+) -> None:
     """The endpoint's own account is locked elsewhere: after the second wait in a row nobody else is tried."""
     settle(capture("pay_0"))
     other.execute("BEGIN")
@@ -294,7 +343,7 @@ def test_row_that_all_share_is_not_waited_for_by_each(small_demo: None, books: B
     answers = settle(*jobs)
 
     assert outcomes(answers) == ["SettlementFailed"] * 16
-    assert time.monotonic() - began_at < 2.5
+    assert time.monotonic() - began_at < 2.0  # 0.3 s, and twice 0.1 s
     other.execute("ROLLBACK")
     assert outcomes(settle(*jobs)) == ["applied"] * 16
     assert books()["merchant-1 IDR"] == 170_000
@@ -309,9 +358,6 @@ def kill_session(other: Session) -> None:
         cursor.execute("SELECT pg_backend_pid()")
         (pid,) = cursor.fetchone()
     assert other.execute("SELECT pg_terminate_backend(%s, 5000)", [pid]).fetchone() == (True,)
-
-
-
 
 
 @with_commits
@@ -333,7 +379,6 @@ def test_connection_lost_before_commit_is_tried_again(
     assert outcomes(answers) == ["applied"] * 2
     assert len(calls) == 2
     assert books()["merchant-1 IDR"] == 20_000
-
 
 
 @with_commits

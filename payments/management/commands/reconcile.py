@@ -4,11 +4,11 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from payments import conf, database, money, reconciliation, staging, statement_summary, statements
+from payments import conf, database, money, reconciliation, statements
 from payments.management import base
 from payments.management.moments import optional_moment
 from payments.management.progress import Progress
-from payments.reconciliation import Report, Request
+from payments.reconciliation import Report, Request, summary
 from payments.statements.base import StatementUnreadable
 
 _LINES_SHOWN = 50  # findings on a terminal; all are in the run's lines, in the admin, and with --json
@@ -45,7 +45,7 @@ class Command(base.Command):
         request, progress = _request(options), Progress(self.stderr)
         try:
             report = reconciliation.reconcile(request, now=datetime.now(UTC), progress=progress.show)
-        except staging.AlreadyRunning as error:
+        except reconciliation.AlreadyRunning as error:
             raise base.CouldNotRun("Another reconciliation is running. Try again when it has ended") from error
         except StatementUnreadable as error:
             raise base.CouldNotRun(f"{request.path} is no statement of the format {request.format}: {error}") from error
@@ -95,7 +95,7 @@ def _lines(report: Report) -> list[str]:
         f"no webhook brought {one['facts']:,} facts of {one['endpoint']} on {one['day']} (UTC)"
         for one in report.lost_webhooks
     ]
-    return [*lines, *statement_summary.describe(report.summary)]
+    return [*lines, *summary.describe(report.summary)]
 
 
 def _finding(kind: str, subject: str, detail: dict[str, Any]) -> str:

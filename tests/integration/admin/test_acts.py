@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
+from pytest_django import Settings
 
 from payments import conf, money
 from payments.models import Account, Claim, Event, Finding, OutboxMessage, Payment, StaffAction, Transfer, Verification
@@ -40,6 +41,7 @@ def every_act(unusable: Event, dead: OutboxMessage, waiting: Payment) -> list[tu
     finding = Finding.objects.get(kind="quarantined")
     return [
         ("retry", unusable.claim),
+        ("retry-found", finding),
         ("close", finding),
         ("requeue", dead),
         ("allocate", waiting),
@@ -225,6 +227,69 @@ def test_money_that_has_an_owner_is_not_allocated(capture: Event, operator: Clie
 
     assert b"There is nothing to do." in answer.content
     assert staff.everything() == before
+
+
+# Two people -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def asked(waiting: Payment, operator: Client, settings: Settings) -> Finding:
+    """An allocation that one person asked for."""
+    settings.PAYMENTS_ALLOCATION_SECOND_PERSON = True
+    operator.post(staff.act("allocate", waiting), GIVEN)
+    return Finding.objects.get(kind="allocation_asked")
+
+
+def test_allocation_waits_for_a_second_person(asked: Finding, operator: Client) -> None:
+    """Nothing is moved; who asked, for what and why is there to be seen, and is recorded."""
+    before = staff.everything()
+
+    text = staff.text(operator, staff.act("approve", asked))
+    refused = operator.post(staff.act("approve", asked), REASON)
+
+    assert "To merchant-1, asked for by operator: the adapter is mended" in text
+    assert b"You asked for it yourself" in refused.content
+    assert staff.everything() == before
+    assert not Transfer.objects.filter(kind="Allocation").exists()
+    assert _action() == ("operator", "allocation-asked", "demo:pay_2", "the adapter is mended")
+    assert staff.page(asked) in staff.text(operator, staff.page(Payment.objects.get()))
+
+
+def test_second_person_approves(asked: Finding, client: Client) -> None:
+    """Then the money moves, in the names of both."""
+    client.force_login(staff.member("second", *staff.ACTS))
+
+    client.post(staff.act("approve", asked), {"reason": "seen the order"})
+
+    assert Account.objects.get(code="merchant-1").balance == 700
+    asked.refresh_from_db()
+    assert asked.closed_at is not None
+    done = StaffAction.objects.get(action="allocate")
+    assert (done.actor, done.reason) == ("second", "seen the order (asked for by operator: the adapter is mended)")
+
+
+def test_second_person_declines(asked: Finding, waiting: Payment, client: Client, operator: Client) -> None:
+    """By closing the finding; and the first may ask again."""
+    client.force_login(staff.member("second", *staff.ACTS))
+
+    client.post(staff.act("close", asked), {"reason": "not theirs"})
+
+    assert b"There is nothing to do." in client.post(staff.act("approve", asked), REASON).content
+    assert not Transfer.objects.filter(kind="Allocation").exists()
+    client.post(staff.act("allocate", waiting), {**GIVEN, "account": "merchant-2"})
+    asked.refresh_from_db()
+    assert (asked.closed_at, asked.detail["account"]) == (None, "merchant-2")
+
+
+def test_events_are_retried_from_their_findings(unusable: Event, operator: Client) -> None:
+    """Those that are open are what is still to be mended."""
+    finding = Finding.objects.get()
+    url = staff.act("retry-found", finding)
+
+    assert "still unusable: 1" in staff.text(operator, url)
+    operator.post(url, REASON)
+
+    assert _action()[:3] == ("operator", "retry", "demo:evt_bad")
 
 
 # Lists ----------------------------------------------------------------------------------------------------------------

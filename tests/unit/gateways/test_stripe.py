@@ -103,9 +103,7 @@ def test_charge_without_intent_is_known_by_itself() -> None:
 @pytest.mark.parametrize("method", ["automatic", "automatic_async", None])
 def test_automatic_capture_is_a_single_fact(method: str | None) -> None:
     """What Stripe captures by itself is captured once."""
-    assert (
-        fact_of("payment_intent.succeeded__typical", capture_method=method).kind is FactKind.PAYMENT_CAPTURED
-    )
+    assert fact_of("payment_intent.succeeded__typical", capture_method=method).kind is FactKind.PAYMENT_CAPTURED
 
 
 def test_manual_captures_are_told_as_totals() -> None:
@@ -203,11 +201,7 @@ def test_refund_is_what_its_status_says(name: str, kind: FactKind) -> None:
 
 def test_failed_refund_corrects_the_key_of_the_refund() -> None:
     """A failure is known by what it corrects."""
-    assert (
-        key_of("refund.failed__failed")
-        == key_of("refund.updated__succeeded")
-        == "stripe:re_SekaliA1:refunded"
-    )
+    assert key_of("refund.failed__failed") == key_of("refund.updated__succeeded") == "stripe:re_SekaliA1:refunded"
 
 
 def test_refund_of_unknown_status_is_unusable() -> None:
@@ -380,9 +374,13 @@ def test_failed_payout_corrects_the_key_of_the_payout() -> None:
     assert key_of("payout.failed__after_paid") == key_of("payout.paid__paid") == "stripe:po_SekaliA1:paid"
 
 
-def test_failed_collection_is_unusable() -> None:
-    """A negative payout that fails would correct another key: somebody has to look."""
-    assert notice_of("payout.failed__after_paid", amount=-1200).unusable is not None
+@pytest.mark.parametrize("name", ["payout.failed__after_paid", "payout.canceled__before_paid"])
+def test_failed_collection_corrects_the_key_of_the_collection(name: str) -> None:
+    """A negative payout that failed took nothing from the bank."""
+    failed = {"id": "po_SekaliNeg", "amount": -1200}
+
+    assert money_of(name, **failed) == (FactKind.PAYOUT_COLLECTION_FAILED, 1200, "USD")
+    assert key_of(name, **failed) == key_of("payout.paid__collected") == "stripe:po_SekaliNeg:collected"
 
 
 # --- currencies
@@ -512,9 +510,7 @@ def test_money_that_is_not_translated_is_unusable() -> None:
 
 def fingerprint_of(name: str = "charge.refunded__total", **changes: Any) -> dict[str, str]:
     body = cases.variant(cases.payload("stripe", name), **changes)
-    (notice,) = GATEWAY.translate(
-        base.Verified.of(base.Delivery({}, body, NOW)), base.EndpointConfig(slug="stripe")
-    )
+    (notice,) = GATEWAY.translate(base.Verified.of(base.Delivery({}, body, NOW)), base.EndpointConfig(slug="stripe"))
     return dict(notice.fingerprint)
 
 

@@ -115,6 +115,7 @@ def _stripe(category: str, gross: str, *, fee: str = "0.00", net: str | None = N
         ("payout", "-10.00", FactKind.PAYOUT_PAID, "src_1:paid"),
         ("payout", "10.00", FactKind.PAYOUT_COLLECTED, "src_1:collected"),
         ("payout_reversal", "10.00", FactKind.PAYOUT_FAILED, "src_1:paid"),
+        ("payout_reversal", "-10.00", FactKind.PAYOUT_COLLECTION_FAILED, "src_1:collected"),
         ("network_cost", "-10.00", FactKind.FEE_ASSESSED, "txn_1:fee"),
         ("tax", "10.00", FactKind.FEE_RETURNED, "txn_1:fee-returned"),
     ],

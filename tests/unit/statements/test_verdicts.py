@@ -6,9 +6,19 @@ from typing import Any, Final
 
 import pytest
 
-from payments import verdicts
 from payments.facts import FactKind
-from payments.verdicts import BOOKED, DIFFERS, FEE_DIFFERS, MATCHED, MISSING_HERE, History, Judgement, Known, Row
+from payments.reconciliation import verdicts
+from payments.reconciliation.verdicts import (
+    BOOKED,
+    DIFFERS,
+    FEE_DIFFERS,
+    MATCHED,
+    MISSING_HERE,
+    History,
+    Judgement,
+    Known,
+    Row,
+)
 
 NOON: Final = datetime(2026, 11, 30, 12, tzinfo=UTC)
 

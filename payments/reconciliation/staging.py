@@ -9,36 +9,24 @@ Raw SQL: COPY, temporary tables, and joins of a million lines with the ledger ar
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 import psycopg
 from django.db import connection
 
-from payments import database, facts, postings
-from payments.facts import Fact, FactKind
-from payments.statements.base import StatementLine
-from payments.verdicts import REVERSED, TWICE, History, Judgement, Known, Row
+from payments import database, postings
+from payments.facts import FactKind
+from payments.reconciliation.verdicts import REVERSED, TWICE, History, Judgement, Known, Row
 
 _SINGLE_FLIGHT: Final = 7_236_403  # advisory lock: one reconciliation at a time
 _LOCK_WAIT_S: Final = 2.0  # as long as a server may need to see that the one before was killed
 CHUNK: Final = 500  # rows that are judged and booked together, in one transaction
 SEEN_CHUNK: Final = 5_000  # transfers whose sightings are written together
 _CAPTURES: Final = (FactKind.PAYMENT_CAPTURED, FactKind.PAYMENT_CAPTURED_TOTAL, postings.CAPTURE_NAMED)
-
-# What a fact's amount does to what the gateway owes us. A correction undoes what it corrects.
-EFFECTS: Final[Mapping[str, int]] = {
-    **{
-        kind: 1 if legs[0] is postings.Role.RECEIVABLE else -1 if legs[1] is postings.Role.RECEIVABLE else 0
-        for kind, legs in postings.TABLE.items()
-    },
-    FactKind.PAYMENT_REVERSED: -1,
-    FactKind.REFUND_FAILED: 1,
-    FactKind.PAYOUT_FAILED: 1,
-}
 
 
 class AlreadyRunning(Exception):
@@ -144,9 +132,11 @@ _SEE: Final = """
     INSERT INTO statement_seen
         SELECT transfer_id, verdict FROM statement_verdict WHERE transfer_id IS NOT NULL ON CONFLICT DO NOTHING;
     INSERT INTO statement_seen
-        SELECT t.id, v.verdict FROM statement_open o
+        SELECT t.id, v.verdict
+        FROM (SELECT position, unit AS key FROM statement_open UNION ALL
+              SELECT position, alias FROM statement_open WHERE alias IS NOT NULL) o
         JOIN statement_verdict v ON v.position = o.position AND v.verdict <> 'missing_here'
-        JOIN payments_transfer t ON t.key IN (o.unit, o.alias)
+        JOIN payments_transfer t ON t.key = o.key
         ORDER BY o.position
         ON CONFLICT DO NOTHING;
     INSERT INTO statement_seen
@@ -207,47 +197,6 @@ _COUNT: Final = """
     GROUP BY 1, 2, 3
 """
 
-# A statement's total, per currency and verdict: what its lines do to what the gateway owes us.
-_LINES_TOTAL: Final = """
-    SELECT currency, verdict, sum(amount) FROM (
-        SELECT l.currency, v.verdict, l.effect * l.amount AS amount
-        FROM statement_line l JOIN statement_verdict v ON v.position = l.position
-        UNION ALL
-        SELECT l.into_currency, v.verdict, l.into_minor
-        FROM statement_line l JOIN statement_verdict v ON v.position = l.position WHERE l.into_minor IS NOT NULL
-    ) moved
-    WHERE currency IS NOT NULL
-    GROUP BY currency, verdict
-"""
-# Ours: what is entered in the endpoint's receivable account, by what the statement says of it.
-_OURS_TOTAL: Final = """
-    SELECT e.currency, COALESCE(s.verdict, ''), t.occurred_at >= %(begin)s AND t.occurred_at < %(end)s,
-           t.occurred_at < %(due)s, sum(CASE e.direction WHEN 'debit' THEN e.amount ELSE -e.amount END)
-    FROM payments_transfer t
-    LEFT JOIN statement_seen s ON s.transfer_id = t.id
-    JOIN payments_entry e ON e.transfer_id = t.id
-    JOIN payments_account a ON a.id = e.account_id AND a.code = %(receivable)s
-    WHERE t.endpoint_id = %(books)s
-      AND (s.transfer_id IS NOT NULL OR (t.occurred_at >= %(begin)s AND t.occurred_at < %(end)s))
-    GROUP BY 1, 2, 3, 4
-"""
-# Corrections of what isn't booked: known, and nothing to reverse.
-_UNMET_TOTAL: Final = f"""
-    SELECT o.currency, o.kind, sum(o.amount)
-    FROM statement_open o
-    JOIN statement_verdict v ON v.position = o.position AND v.verdict IN ('matched', 'booked')
-    WHERE o.unit LIKE '%%{REVERSED}' AND NOT EXISTS (SELECT FROM payments_transfer t WHERE t.key = o.unit)
-    GROUP BY o.currency, o.kind
-"""
-_MISSING_THERE_TOTAL: Final = """
-    SELECT d.booked_currency, COALESCE(o.kind, d.kind), t.reverses_id IS NOT NULL, sum(d.booked_amount)
-    FROM statement_difference d
-    JOIN payments_transfer t ON t.key = d.key
-    LEFT JOIN payments_transfer o ON o.id = t.reverses_id
-    WHERE d.verdict = 'missing_there'
-    GROUP BY 1, 2, 3
-"""
-
 # A line that is told twice has its fee twice.
 _TIDY: Final = """
     DELETE FROM statement_difference f USING statement_difference d
@@ -269,49 +218,14 @@ _HEALED: Final = """
                             WHERE v.verdict IN ('matched', 'booked')))
 """
 
-Total = tuple[Any, ...]
-
-
-def rows_of(line: StatementLine, *, position: int, books: str, unusable: str) -> list[tuple[object, ...]]:
-    """Return a line as rows of the table, its principal first; unusable: how lines without a key are named."""
-    if line.principal is None:
-        name = f"{unusable}{line.number}"
-        nothing = (None,) * 9
-        return [(position, line.number, False, name, "", "", *nothing, None, False, None, None, 0, line.unusable)]
-    rows = [_row(line.principal, line, position, books)]
-    for offset, fact in enumerate(line.beside, start=1):
-        rows.append(_row(fact, None, position + offset, books, number=line.number))
-    return rows
-
-
-def _row(fact: Fact, line: StatementLine | None, position: int, books: str, *, number: int = 0) -> tuple[object, ...]:
-    unit = facts.business_key(books, fact) if fact.kind in facts.MONEY else None
-    amount, is_summed, alias, names = fact.amount_minor, False, None, None
-    if fact.kind in facts.CORRECTIONS:
-        unit = f"{unit}{REVERSED}"
-    if line is not None:
-        number, is_summed = line.number, line.is_summed
-        if is_summed:
-            unit = f"{books}:{facts.escape(fact.payment or '')}:captured"
-            amount = line.sign * (amount or 0)
-        if line.known_as is not None:
-            alias = facts.business_key(books, line.known_as)
-        if line.payout is not None:
-            names = f"{books}:{facts.escape(line.payout)}:paid"
-        elif fact.kind is FactKind.DISPUTE_LOST:
-            implied = replace(fact, kind=FactKind.DISPUTE_FUNDS_WITHDRAWN, part=fact.part or "1")
-            names = facts.business_key(books, implied)
-    return (
-        *(position, number, line is None, unit, fact.kind.value, fact.object_id, fact.part, fact.payment, amount),
-        *(fact.currency, fact.account, fact.reference, fact.reference_rank, fact.occurred_at, fact.into_minor),
-        *(fact.into_currency, is_summed, alias, names, EFFECTS.get(fact.kind, 0), ""),
-    )
-
 
 @contextmanager
 def opened() -> Iterator["Staging"]:
     """Hold the one session in which a reconciliation may run. Raises AlreadyRunning."""
-    with psycopg.connect(**connection.get_connection_params(), autocommit=True) as session:
+    with (
+        connection.wrap_database_errors,
+        psycopg.connect(**connection.get_connection_params(), autocommit=True) as session,
+    ):
         # Whole statements are compared at once, which may take as long as they are.
         for name, value in (
             ("statement_timeout", "0"),
@@ -357,7 +271,7 @@ class Staging:
         self._session.execute(_OPEN)
 
     def count_open(self) -> int:
-        return int(self._rows("SELECT count(*) FROM statement_open")[0][0])
+        return int(self.rows("SELECT count(*) FROM statement_open")[0][0])
 
     def chunks(self) -> Iterator[list[Row]]:
         """Yield the open rows, about CHUNK at a time; those of one sum are together."""
@@ -365,13 +279,13 @@ class Staging:
         columns = ", ".join(Row._fields)
         while True:
             chosen = f"SELECT {columns} FROM statement_open WHERE at > %s ORDER BY at, position LIMIT %s"
-            rows = [Row(*row) for row in self._rows(chosen, [at, CHUNK])]
+            rows = [Row(*row) for row in self.rows(chosen, [at, CHUNK])]
             if not rows:
                 return
             at = rows[-1].at
             if rows[-1].is_summed:
                 rest = f"SELECT {columns} FROM statement_open WHERE at = %s AND position > %s ORDER BY position"
-                rows += [Row(*row) for row in self._rows(rest, [at, rows[-1].position])]
+                rows += [Row(*row) for row in self.rows(rest, [at, rows[-1].position])]
             yield rows
 
     def history(self, rows: Sequence[Row], *, books_id: int, run_id: int | None) -> History:
@@ -381,21 +295,21 @@ class Staging:
         keys |= corrected
         payments = {row.payment for row in rows if row.is_summed and row.payment is not None}
         captures: dict[str, list[Known]] = {}
-        for reference, *known in self._rows(
+        for reference, *known in self.rows(
             _CAPTURED, [books_id, database.array(payments), database.array(map(str, _CAPTURES))]
         ):
             captures.setdefault(reference, []).append(Known(*known))
-        corrections = self._rows(
+        corrections = self.rows(
             "SELECT key, amount, currency FROM payments_correction WHERE key = ANY(%s::text[])",
             [database.array(corrected)],
         )
-        booked = self._rows(
+        booked = self.rows(
             "SELECT DISTINCT key FROM payments_reconciliationline"
             " WHERE reconciliation_id = %s AND verdict = 'booked' AND key = ANY(%s::text[])",
             [run_id, database.array(keys)],
         )
         return History(
-            transfers={row[0]: Known(*row[1:]) for row in self._rows(_TRANSFERS, [database.array(keys)])},
+            transfers={row[0]: Known(*row[1:]) for row in self.rows(_TRANSFERS, [database.array(keys)])},
             corrections={row[0]: (row[1], row[2]) for row in corrections},
             captures=captures,
             booked_now={row[0] for row in booked},
@@ -427,7 +341,7 @@ class Staging:
         self._session.execute(_UNSIGHTED)
         chosen = "SELECT transfer_id FROM statement_unsighted WHERE transfer_id > %s ORDER BY transfer_id LIMIT %s"
         last = 0
-        while ids := [row[0] for row in self._rows(chosen, [last, SEEN_CHUNK])]:
+        while ids := [row[0] for row in self.rows(chosen, [last, SEEN_CHUNK])]:
             yield ids
             last = ids[-1]
 
@@ -449,43 +363,13 @@ class Staging:
             },
         )
 
-    def counts(self) -> list[Total]:
+    def counts(self) -> list[tuple[Any, ...]]:
         """Return (verdict, is beside, kind, how many rows)."""
-        return self._rows(_COUNT)
-
-    def lines_total(self) -> list[Total]:
-        """Return (currency, verdict, what such lines do to what the gateway owes us)."""
-        return self._rows(_LINES_TOTAL)
-
-    def ours_total(self, *, books_id: int, books: str, window: Window) -> list[Total]:
-        """Return (currency, verdict or "", inside the window, due, what such transfers do to what it owes us)."""
-        return self._rows(
-            _OURS_TOTAL,
-            {
-                "books": books_id,
-                "receivable": postings.own_code(postings.Role.RECEIVABLE, books),
-                "begin": window.begin,
-                "end": window.end,
-                "due": window.due,
-            },
-        )
-
-    def unmet_total(self) -> list[Total]:
-        """Return (currency, what corrections of nothing would do)."""
-        rows = self._rows(_UNMET_TOTAL, {})
-        return [(currency, EFFECTS[kind] * amount) for currency, kind, amount in rows]
-
-    def missing_there_total(self) -> list[Total]:
-        """Return (currency, what the transfers that are missing there do to what the gateway owes us)."""
-        rows = self._rows(_MISSING_THERE_TOTAL)
-        return [
-            (currency, (-1 if is_reversal else 1) * EFFECTS[kind] * amount)
-            for currency, kind, is_reversal, amount in rows
-        ]
+        return self.rows(_COUNT)
 
     def count_differences(self) -> dict[str, int]:
         """Return {verdict: how many were noted}."""
-        return dict(self._rows("SELECT verdict, count(*) FROM statement_difference GROUP BY verdict"))
+        return dict(self.rows("SELECT verdict, count(*) FROM statement_difference GROUP BY verdict"))
 
     def tidy(self) -> None:
         """Drop what goes without saying, once all is noted."""
@@ -494,15 +378,16 @@ class Staging:
     def differences(self, chunk: int) -> Iterator[list[Difference]]:
         """Yield what was noted, in the order of the file; what is missing there comes last."""
         last = 0
-        while rows := self._rows(_DIFFERENCES, [last, chunk]):
+        while rows := self.rows(_DIFFERENCES, [last, chunk]):
             yield [Difference(*row[1:]) for row in rows]
             last = rows[-1][0]
 
     def healed(self, *, books_id: int, kinds: Sequence[str], unusable: str) -> list[tuple[str, str]]:
         """Return (kind, subject) of open findings that this statement no longer bears out."""
-        return self._rows(_HEALED, {"kinds": database.array(kinds), "books": books_id, "unusable": unusable})
+        return self.rows(_HEALED, {"kinds": database.array(kinds), "books": books_id, "unusable": unusable})
 
-    def _rows(self, sql: str, values: Any = None) -> list[Any]:
+    def rows(self, sql: str, values: Any = None) -> list[Any]:
+        """Ask the tables, and the ledger, anything."""
         return list(self._session.execute(sql, values).fetchall())
 
     def _insert(self, target: str, types: str, rows: Sequence[Sequence[object]]) -> None:

@@ -24,7 +24,7 @@ _LOST: Final = """
 """
 
 
-def lost_webhooks(
+def find_lost_webhooks(
     *,
     reconciliation_id: int | None = None,
     endpoint_id: int | None = None,

@@ -10,9 +10,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from payments import money
-from payments.staging import Staging, Window
-from payments.verdicts import BOOKED, DIFFERS, FEE_DIFFERS, MATCHED, MISSING_HERE, MISSING_THERE
+from payments import money, postings
+from payments.reconciliation.rows import EFFECTS
+from payments.reconciliation.staging import Staging, Window
+from payments.reconciliation.verdicts import (
+    BOOKED,
+    DIFFERS,
+    FEE_DIFFERS,
+    MATCHED,
+    MISSING_HERE,
+    MISSING_THERE,
+    REVERSED,
+)
 
 # What may lie between the two totals, in the order in which a person reads it.
 REASONS: Final = {
@@ -26,6 +35,47 @@ REASONS: Final = {
     "other_entries": "other entries here: reversed before it was settled, told only in sums, adjusted by staff",
 }
 _NAMED: Final = "named"
+
+# A statement's total, per currency and verdict: what its lines do to what the gateway owes us.
+_LINES_TOTAL: Final = """
+    SELECT currency, verdict, sum(amount) FROM (
+        SELECT l.currency, v.verdict, l.effect * l.amount AS amount
+        FROM statement_line l JOIN statement_verdict v ON v.position = l.position
+        UNION ALL
+        SELECT l.into_currency, v.verdict, l.into_minor
+        FROM statement_line l JOIN statement_verdict v ON v.position = l.position WHERE l.into_minor IS NOT NULL
+    ) moved
+    WHERE currency IS NOT NULL
+    GROUP BY currency, verdict
+"""
+# Ours: what is entered in the endpoint's receivable account, by what the statement says of it.
+_OURS_TOTAL: Final = """
+    SELECT e.currency, COALESCE(s.verdict, ''), t.occurred_at >= %(begin)s AND t.occurred_at < %(end)s,
+           t.occurred_at < %(due)s, sum(CASE e.direction WHEN 'debit' THEN e.amount ELSE -e.amount END)
+    FROM payments_transfer t
+    LEFT JOIN statement_seen s ON s.transfer_id = t.id
+    JOIN payments_entry e ON e.transfer_id = t.id
+    JOIN payments_account a ON a.id = e.account_id AND a.code = %(receivable)s
+    WHERE t.endpoint_id = %(books)s
+      AND (s.transfer_id IS NOT NULL OR (t.occurred_at >= %(begin)s AND t.occurred_at < %(end)s))
+    GROUP BY 1, 2, 3, 4
+"""
+# Corrections of what isn't booked: known, and nothing to reverse.
+_UNMET_TOTAL: Final = f"""
+    SELECT o.currency, o.kind, sum(o.amount)
+    FROM statement_open o
+    JOIN statement_verdict v ON v.position = o.position AND v.verdict IN ('matched', 'booked')
+    WHERE o.unit LIKE '%%{REVERSED}' AND NOT EXISTS (SELECT FROM payments_transfer t WHERE t.key = o.unit)
+    GROUP BY o.currency, o.kind
+"""
+_MISSING_THERE_TOTAL: Final = """
+    SELECT d.booked_currency, COALESCE(o.kind, d.kind), t.reverses_id IS NOT NULL, sum(d.booked_amount)
+    FROM statement_difference d
+    JOIN payments_transfer t ON t.key = d.key
+    LEFT JOIN payments_transfer o ON o.id = t.reverses_id
+    WHERE d.verdict = 'missing_there'
+    GROUP BY 1, 2, 3
+"""
 
 
 @dataclass(slots=True)
@@ -64,14 +114,19 @@ def summarize(stage: Staging, *, books_id: int, books: str, window: Window) -> l
     def of(currency: str) -> CurrencySummary:
         return summaries.setdefault(currency, CurrencySummary(currency))
 
-    missing_there = _by_currency(stage.missing_there_total())
-    unmet = _by_currency(stage.unmet_total())
-    for currency, verdict, amount in stage.lines_total():
+    for currency, verdict, amount in stage.rows(_LINES_TOTAL):
         summary = of(currency)
         summary.gateway += int(amount)
         if verdict not in (MATCHED, BOOKED):
             summary.explained[DIFFERS if verdict == FEE_DIFFERS else verdict] += int(amount)
-    for currency, verdict, is_inside, is_due, amount in stage.ours_total(books_id=books_id, books=books, window=window):
+    ours = {
+        "books": books_id,
+        "receivable": postings.own_code(postings.Role.RECEIVABLE, books),
+        "begin": window.begin,
+        "end": window.end,
+        "due": window.due,
+    }
+    for currency, verdict, is_inside, is_due, amount in stage.rows(_OURS_TOTAL, ours):
         summary = of(currency)
         if is_inside:
             summary.ours += int(amount)
@@ -83,19 +138,13 @@ def summarize(stage: Staging, *, books_id: int, books: str, window: Window) -> l
             summary.explained["only_named"] -= int(amount)
         elif verdict == "":
             summary.explained["other_entries" if is_due else "in_settlement"] -= int(amount)
-    for currency, amount in missing_there.items():
-        of(currency).explained[MISSING_THERE] -= amount
-        of(currency).explained["other_entries"] += amount
-    for currency, amount in unmet.items():
-        of(currency).explained["nothing_to_correct"] += amount
+    for currency, kind, is_reversal, amount in stage.rows(_MISSING_THERE_TOTAL):
+        moved = (-1 if is_reversal else 1) * EFFECTS[kind] * int(amount)
+        of(currency).explained[MISSING_THERE] -= moved
+        of(currency).explained["other_entries"] += moved
+    for currency, kind, amount in stage.rows(_UNMET_TOTAL, {}):
+        of(currency).explained["nothing_to_correct"] += EFFECTS[kind] * int(amount)
     return [summaries[currency].as_json() for currency in sorted(summaries)]
-
-
-def _by_currency(totals: Iterable[tuple[Any, ...]]) -> dict[str, int]:
-    sums: dict[str, int] = defaultdict(int)
-    for currency, amount in totals:
-        sums[currency] += int(amount)
-    return sums
 
 
 def describe(summary: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -2,14 +2,13 @@
 
 The file is read whole before anything is booked, line by line into the staging's tables, and compared there. What is
 missing here is booked through intake.book, the same way as a webhook's facts, CHUNK facts a transaction, safe beside
-live deliveries. This module is the only writer of Reconciliation and ReconciliationLine.
+live deliveries.
 
 After a crash: what was booked is known by its key, and each booked line is noted in the transaction that books it. The
 next run over the same file goes on with the unfinished one and reports what that would have reported.
 """
 
 import hashlib
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,41 +18,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from django.db import InterfaceError, OperationalError, connection, transaction
+from django.db import transaction
 
-from payments import (
-    booking,
-    conf,
-    database,
-    facts,
-    failpoints,
-    findings,
-    intake,
-    ledger,
-    lost_webhooks,
-    models,
-    staging,
-    statement_summary,
-    statements,
-    verdicts,
-)
+from payments import conf, database, facts, failpoints, findings, ledger, statements
 from payments.findings import Found
-from payments.staging import Difference, Staging, Window
+from payments.reconciliation import lost_webhooks, rows, runs, staging, summary, telling, verdicts
+from payments.reconciliation.staging import Difference, Staging, Window
+from payments.reconciliation.verdicts import BOOKED, DIFFERS, FEE_DIFFERS, MATCHED, MISSING_HERE, Judgement
 from payments.statements.base import StatementLine
-from payments.verdicts import BOOKED, DIFFERS, FEE_DIFFERS, MATCHED, MISSING_HERE, Judgement, Row
 
-logger = logging.getLogger(__name__)
-
-TRANSACTION_S: Final = 30.0  # for one chunk, retries included
-TRIES_MAX: Final = 5  # of one chunk, when others hold its locks
-LOCK_TIMEOUT_MS: Final = 2_500  # under the session's limit of a statement; nobody waits for this answer
+SIGHTINGS_S: Final = 30.0  # for one chunk of sightings, retries included
 FINISH_CHUNK: Final = 1_000  # findings and lines of one transaction
 FINDINGS_LISTED_MAX: Final = 10_000  # in the report; all are in the run's lines
 DIGEST_SHOWN: Final = 12  # characters: enough to tell statements apart in a finding's subject
-
-BUSY: Final = ("55P03", "57014")  # lock not available, statement timeout
 FINDING_KINDS: Final = (DIFFERS, MISSING_HERE, verdicts.MISSING_THERE, FEE_DIFFERS)
-_CONTRADICTED: Final = ("fact_differs", "correction_differs")
 
 Progress = Callable[[str, int, int | None], None]  # what is done, how many, of how many
 
@@ -78,7 +56,6 @@ class Request:
 class Report:
     """What came of it. Amounts in minor units; begin and end are None where nothing says what days it is about."""
 
-    run_id: int | None = None
     is_resumed: bool = False
     begin: datetime | None = None
     end: datetime | None = None
@@ -156,11 +133,11 @@ class _Run:
                 self._ignored += 1
                 continue
             self._cover(line)
-            rows = staging.rows_of(line, position=position, books=self._books.slug, unusable=self._unusable)
-            position += len(rows)
-            if position % 4096 < len(rows):
+            staged = rows.rows_of(line, position=position, books=self._books.slug, unusable=self._unusable)
+            position += len(staged)
+            if position % 4096 < len(staged):
                 self._progress("read", line.number, None)
-            yield from rows
+            yield from staged
 
     def _cover(self, line: StatementLine) -> None:
         if line.principal is None:
@@ -186,19 +163,15 @@ class _Run:
 
     def _begin_or_go_on(self) -> None:
         request = self._request
-        known = {
-            "endpoint_id": self._endpoint.id,
-            "file_digest": self._digest,
-            "format": request.format,
-            "asked_from": request.begin,
-            "asked_to": request.end,
-        }
         with transaction.atomic(durable=True):
-            unfinished = models.Reconciliation.objects.filter(**known, finished_at=None).order_by("-id").first()
-            self._report.is_resumed = unfinished is not None
-            # Only one runs at a time, so an unfinished one was killed.
-            run = unfinished or models.Reconciliation.objects.create(**known, file_name=request.path.name[:255])
-        self._run_id = self._report.run_id = run.pk
+            self._run_id, self._report.is_resumed = runs.begin_or_go_on(
+                file_name=request.path.name,
+                endpoint_id=self._endpoint.id,
+                file_digest=self._digest,
+                format=request.format,
+                asked_from=request.begin,
+                asked_to=request.end,
+            )
 
     # Comparing -------------------------------------------------------------------------------------------------------
 
@@ -208,68 +181,24 @@ class _Run:
         self._stage.match(self._run_id)
         failpoints.hit("reconcile_matched")
         whole, done = self._stage.count_open(), 0
-        for rows in self._stage.chunks():
-            history = self._stage.history(rows, books_id=self._books.id, run_id=self._run_id)
-            judged = list(verdicts.judge(rows, history))
+        for chunk in self._stage.chunks():
+            history = self._stage.history(chunk, books_id=self._books.id, run_id=self._run_id)
+            judged = list(verdicts.judge(chunk, history))
             if self._request.is_dry_run:
                 _leave(judged)
             else:
-                self._tell([one for one in judged if one.fact is not None])
+                telling.tell(
+                    [one for one in judged if one.fact is not None], endpoint=self._endpoint, run_id=self._started_id
+                )
                 failpoints.hit("reconcile_booked")
             self._stage.settle(judged)
             self._stage.note([difference for one in judged for difference in self._differences(one)])
-            done += len(rows)
+            done += len(chunk)
             self._progress("book", done, whole)
         self._stage.see()
         if not self._request.is_dry_run:
             self._note_sightings()
             failpoints.hit("reconcile_sighted")
-
-    def _tell(self, judged: Sequence[Judgement]) -> None:
-        """Tell the facts of the rows in one transaction, and let what comes of it decide."""
-        if not judged:
-            return
-        try:
-            outcomes = self._commit(judged)
-        except (OperationalError, InterfaceError, database.TransactionFailed):
-            raise
-        except Exception as error:
-            if len(judged) > 1:  # one line's failure must not end the others' booking
-                for one in judged:
-                    self._tell([one])
-                return
-            logger.error("reconcile_failed", exc_info=error, extra={"line": judged[0].rows[0].number})
-            outcomes = [_Outcome(MISSING_HERE, f"booking failed: {type(error).__name__}")]
-        for one, outcome in zip(judged, outcomes, strict=True):
-            one.verdict, one.why, one.transfer_ids = outcome.verdict, outcome.why, outcome.transfer_ids
-
-    def _commit(self, judged: Sequence[Judgement]) -> list["_Outcome"]:
-        for attempt in range(1, TRIES_MAX + 1):
-            deadline = time.monotonic() + TRANSACTION_S
-            try:
-                with database.connected(deadline):
-                    return database.in_transaction(partial(self._book, judged), deadline)
-            except OperationalError as error:
-                if database.sqlstate(error) not in BUSY or attempt == TRIES_MAX:
-                    raise
-                logger.info("reconcile_waits", extra={"attempt": attempt, "error": repr(error)})
-                time.sleep(0.1 * attempt)
-        raise AssertionError("Bug: the last try neither returned nor raised")
-
-    def _book(self, judged: Sequence[Judgement]) -> list["_Outcome"]:
-        database.set_lock_timeout(LOCK_TIMEOUT_MS)
-        said = [one.fact for one in judged if one.fact is not None]
-        booked = intake.book(intake.tell(self._endpoint, said, claim_id=None, source="statement"))
-        outcomes = _outcomes(judged, booked)
-        self._insert_lines(
-            [_line(row) for one, outcome in zip(judged, outcomes, strict=True) for row in one.rows if outcome.is_booked]
-        )
-        return outcomes
-
-    def _insert_lines(self, lines: Sequence[Sequence[object]]) -> None:
-        if lines:
-            with connection.cursor() as cursor:
-                cursor.execute(_INSERT_LINES, [self._run_id, *database.arrays(lines)])
 
     def _differences(self, one: Judgement) -> Iterator[Difference]:
         if one.verdict in (MATCHED, BOOKED):
@@ -295,7 +224,7 @@ class _Run:
     def _note_sightings(self) -> None:
         done = 0
         for ids in self._stage.unsighted():
-            deadline = time.monotonic() + TRANSACTION_S
+            deadline = time.monotonic() + SIGHTINGS_S
             with database.connected(deadline):
                 database.in_transaction(partial(_see, ids), deadline)
             done += len(ids)
@@ -309,7 +238,7 @@ class _Run:
         listed = statements.REGISTRY[self._request.format].lists
         with self._stage.snapshot():
             self._stage.find_missing_there(books_id=self._books.id, window=self._window, listed=listed)
-            self._report.summary = statement_summary.summarize(
+            self._report.summary = summary.summarize(
                 self._stage, books_id=self._books.id, books=self._books.slug, window=self._window
             )
         self._stage.tidy()
@@ -318,7 +247,7 @@ class _Run:
             self._list_findings()
             if not self._request.is_dry_run:
                 self._finish()
-                self._report.lost_webhooks = lost_webhooks.lost_webhooks(reconciliation_id=self._run_id)
+                self._report.lost_webhooks = lost_webhooks.find_lost_webhooks(reconciliation_id=self._run_id)
         return self._report
 
     def _count(self) -> None:
@@ -350,77 +279,37 @@ class _Run:
 
     def _finish(self) -> None:
         """Write what was seen in chunks, each whole; finished by the last; killed before, it begins again."""
-        run = models.Reconciliation.objects.filter(pk__in=[self._run_id])
-        models.ReconciliationLine.objects.filter(reconciliation__in=run).exclude(verdict=BOOKED).delete()
+        run_id, report = self._started_id, self._report
+        runs.forget_differences(run_id)
         for chunk in self._stage.differences(FINISH_CHUNK):
             with transaction.atomic(durable=True):
                 findings.open_findings([_finding(one, self._books.id) for one in chunk if one.is_first])
-                self._insert_lines([one[:-1] for one in chunk])
+                runs.note_differences(run_id, chunk)
             failpoints.hit("reconcile_found")
         healed = self._stage.healed(books_id=self._books.id, kinds=FINDING_KINDS, unusable=self._unusable)
         with transaction.atomic(durable=True):
             findings.close_healed(healed)
-            run.update(
-                window_from=self._report.begin,
-                window_to=self._report.end,
-                counts=self._report.counts,
-                summary=self._report.summary,
-                finished_at=self._now,
+            runs.finish(
+                run_id,
+                begin=report.begin,
+                end=report.end,
+                counts=report.counts,
+                summary=report.summary,
+                now=self._now,
             )
             failpoints.hit("reconcile_finished")
 
-
-_INSERT_LINES: Final = """
-    INSERT INTO payments_reconciliationline (reconciliation_id, number, is_beside, verdict, key, kind, amount, currency,
-                                             booked_amount, booked_currency, occurred_at, why)
-    SELECT %s, t.* FROM unnest(%s::int[], %s::boolean[], %s::text[], %s::text[], %s::text[], %s::bigint[], %s::text[],
-                               %s::bigint[], %s::text[], %s::timestamptz[], %s::text[]) AS t
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """What came of telling a fact."""
-
-    verdict: str
-    why: str = ""
-    transfer_ids: tuple[int, ...] = ()
-
     @property
-    def is_booked(self) -> bool:
-        return self.verdict == BOOKED
+    def _started_id(self) -> int:
+        if self._run_id is None:
+            raise AssertionError("Bug: a dry run books and writes nothing")
+        return self._run_id
 
 
 def _leave(judged: Sequence[Judgement]) -> None:
     for one in judged:
         if one.verdict is None:
             one.verdict, one.why = MISSING_HERE, "not booked: a dry run"
-
-
-def _outcomes(judged: Sequence[Judgement], booked: booking.Booking) -> list[_Outcome]:
-    contradicted = {found.subject for found in booked.found if found.kind in _CONTRADICTED}
-    new = {posting.key: posting.id for posting in booked.transfers}
-    outcomes = []
-    for position, (one, told) in enumerate(zip(judged, booked.told, strict=True)):
-        if one.verdict is not None:  # it tells of no money: there is nothing that could be booked
-            outcomes.append(_Outcome(one.verdict))
-            continue
-        differs = FEE_DIFFERS if one.rows[0].is_beside else DIFFERS
-        if told.key in contradicted:
-            outcomes.append(_Outcome(differs, "another content was booked meanwhile"))
-        elif position in booked.known or (told.fact.kind in facts.TOTALS and told.key not in new):
-            outcomes.append(_Outcome(MATCHED))
-        else:
-            transfer_id = new.get(told.key or "")
-            outcomes.append(_Outcome(BOOKED, transfer_ids=() if transfer_id is None else (transfer_id,)))
-    return outcomes
-
-
-def _line(row: Row) -> tuple[object, ...]:
-    return (
-        *(row.number, row.is_beside, BOOKED, row.unit, row.kind, row.amount, row.currency, None, None),
-        *(row.occurred_at, ""),
-    )
 
 
 def _see(transfer_ids: Sequence[int]) -> None:
