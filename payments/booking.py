@@ -290,8 +290,12 @@ def settle_payees(states: Iterable[State], accounts: dict[AccountKey, Account], 
         if key != home_key:
             posting = moved.setdefault(_allocation_key(state, key[1]), _allocation(state, key[1], abs(net), now=now))
             posting.legs = [*(posting.legs or []), *_moving_legs(key, home_key, net)]
-    for transfer_key, posting in moved.items():
-        posting.key = transfer_key
+    taken = ledger.originals(moved.keys())
+    for key_wanted, posting in moved.items():
+        posting.key = key_wanted
+        if key_wanted in taken and posting.state is not None:
+            # Its rank has chosen before: the payment turned out to have another reference than what stood in for it.
+            posting.key = f"{key_wanted}:{facts.escape(posting.state.merchant_reference or '')}"
     return list(moved.values())
 
 
@@ -304,15 +308,12 @@ def record_moves(moves: Sequence[Posting]) -> list[Posting]:
 
 
 def _allocation_key(state: State, currency: str) -> str:
-    # A payee chosen moves everything at once, and each rank chooses once, but for a payment that turns out to have
-    # another merchant's reference than the one that stood in for it. A payee's account opened later moves what waited
-    # for it, per currency; staff may have chosen several payees whose accounts are opened later.
+    # A payee chosen moves everything at once, and each rank chooses once. A payee's account opened later moves what
+    # waited for it, per currency; staff may have chosen several payees whose accounts are opened later.
     payment = f"{state.books}:{facts.escape(state.reference)}"
     if state.staff_action_id is not None:
         return f"{payment}:staff:{state.staff_action_id}"
     key = f"{payment}:allocated:{state.payee_rank}"
-    if state.reference_changed:
-        return f"{key}:{facts.escape(state.merchant_reference or '')}"
     return key if state.payee_changed else f"{key}:{currency}:{facts.escape(state.payee or '')}"
 
 

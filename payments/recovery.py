@@ -27,6 +27,7 @@ from payments.payment_states import TOTALS_CHANGED
 logger = logging.getLogger(__name__)
 
 DATABASE_WAIT_S: Final = 60.0
+VERIFICATION_IDLE_S_MAX: Final = 10  # between two of its statements; this takes milliseconds
 SERVER_VERSION_MIN: Final = 150_000
 
 GUARDS: Final = (
@@ -237,8 +238,10 @@ def _snapshot() -> Iterator[Any]:
     with transaction.atomic(durable=True), connection.cursor() as cursor:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         # This may take as long as the ledger is large, and holds no lock that a delivery wants.
-        for name in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
-            cursor.execute(f"SET LOCAL {name} = 0")
+        cursor.execute("SET LOCAL statement_timeout = 0")
+        cursor.execute("SET LOCAL lock_timeout = 0")
+        # But one whose process is frozen must not keep every start waiting for its lock.
+        cursor.execute(f"SET LOCAL idle_in_transaction_session_timeout = '{VERIFICATION_IDLE_S_MAX}s'")
         cursor.execute("SET LOCAL work_mem = '64MB'")
         # One at a time. Neither SET nor LOCK takes the snapshot: who had to wait sees what the other one left.
         cursor.execute("LOCK TABLE payments_verification IN SHARE UPDATE EXCLUSIVE MODE")

@@ -1,5 +1,6 @@
 """The double-entry ledger. Rows of Transfer, Entry and Sighting are never changed: triggers refuse it."""
 
+from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 from django.db.models import Case, F, Q, When
 from django.db.models.functions import Now
@@ -95,6 +96,8 @@ class Transfer(models.Model):
             ),
             models.CheckConstraint(condition=Q(amount__gt=0), name="payments_transfer_amount"),
         ]
+        # Transfers come about in the order of their days: which pages hold a window's is all that has to be known.
+        indexes = [BrinIndex(fields=["occurred_at"], autosummarize=True, name="payments_transfer_by_day")]
 
     def __str__(self) -> str:
         return self.key

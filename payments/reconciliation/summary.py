@@ -52,12 +52,13 @@ _LINES_TOTAL: Final = """
 _OURS_TOTAL: Final = """
     SELECT e.currency, COALESCE(s.verdict, ''), t.occurred_at >= %(begin)s AND t.occurred_at < %(end)s,
            t.occurred_at < %(due)s, sum(CASE e.direction WHEN 'debit' THEN e.amount ELSE -e.amount END)
-    FROM payments_transfer t
-    LEFT JOIN statement_seen s ON s.transfer_id = t.id
-    JOIN payments_entry e ON e.transfer_id = t.id
+    FROM (SELECT id FROM payments_transfer
+          WHERE endpoint_id = %(books)s AND occurred_at >= %(begin)s AND occurred_at < %(end)s
+          UNION SELECT transfer_id FROM statement_seen) u
+    JOIN payments_transfer t ON t.id = u.id
+    LEFT JOIN statement_seen s ON s.transfer_id = u.id
+    JOIN payments_entry e ON e.transfer_id = u.id
     JOIN payments_account a ON a.id = e.account_id AND a.code = %(receivable)s
-    WHERE t.endpoint_id = %(books)s
-      AND (s.transfer_id IS NOT NULL OR (t.occurred_at >= %(begin)s AND t.occurred_at < %(end)s))
     GROUP BY 1, 2, 3, 4
 """
 # Corrections of what isn't booked: known, and nothing to reverse.

@@ -218,17 +218,27 @@ class App:
 
     def manage(self, *arguments: str, expect: int | None = None) -> subprocess.CompletedProcess[str]:
         """Run a command of manage.py to its end."""
-        done = subprocess.run(
+        with self.running(*arguments) as command:
+            stdout, stderr = command.communicate(timeout=120)
+        assert expect is None or command.returncode == expect, f"{arguments}: {stdout}{stderr}"
+        return subprocess.CompletedProcess(arguments, command.returncode, stdout, stderr)
+
+    @contextlib.contextmanager
+    def running(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        """A command of manage.py while the block runs; what is left of it then is killed."""
+        with subprocess.Popen(
             [sys.executable, "manage.py", *arguments],
             cwd=CHECKOUT,
             env=self.environment,
-            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=120,
-            check=False,
-        )
-        assert expect is None or done.returncode == expect, f"{arguments}: {done.stdout}{done.stderr}"
-        return done
+        ) as command:
+            try:
+                yield command
+            finally:
+                command.kill()
 
     def manage_json(self, *arguments: str, expect: int) -> dict[str, Any]:
         """Run a command with --json; return what it printed."""

@@ -1,12 +1,13 @@
 """A start that finds something wrong says what; money waits, staff can look; after the repair all goes on."""
 
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psycopg
 import pytest
 
-from tests.crash import gateway, processes
+from tests.crash import figures, gateway, processes
 from tests.crash.gateway import Gateway
 from tests.crash.servers import App, Postgres, Row
 
@@ -151,3 +152,19 @@ def test_incremental_verification_sees_a_late_correction_of_what_was_verified(ap
 
     assert not report["full"]
     assert [(one["kind"], one["subject"]) for one in report["findings"]] == [("correction_not_booked", key)]
+
+
+@pytest.mark.soak
+def test_frozen_verification_does_not_keep_the_start_waiting(app: App, postgres: Postgres) -> None:
+    """Verifications run one at a time. PostgreSQL ends one that says nothing, and the start goes on."""
+    with postgres.connect() as holder, app.running("verify_ledger") as verification:
+        with holder.transaction():
+            holder.execute("LOCK TABLE payments_claim")
+            processes.wait_until("it waits, holding its own lock", postgres.count_waiters, within_s=20)
+            processes.send(signal.SIGSTOP, [verification.pid])
+        with processes.stopwatch() as seconds:
+            app.manage("recover", expect=0)
+        verification.kill()
+
+    figures.tell("recover beside a frozen verification", seconds[0])
+    assert seconds[0] < 30

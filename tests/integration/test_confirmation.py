@@ -320,30 +320,31 @@ def test_no_time_left_asks_nothing(api: StatusApi, client: Client) -> None:
     assert api.asked == []
 
 
-def test_slow_api_takes_its_own_permits_only(api: StatusApi, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Past the limit deliveries that must be confirmed hear 503 at once; others are booked meanwhile."""
-    busy = limits.Limit(name="confirm", permits=1, wait_s=0.0, queue_max=0)
-    monkeypatch.setitem(limits._registry, "confirm", busy)
-    entered, leave = threading.Event(), threading.Event()
+def test_slow_api_takes_its_own_permits_only(api: StatusApi, client: Client) -> None:
+    """Past the limit deliveries that must be confirmed hear 503 soon; others are booked meanwhile."""
+    limit = limits.get("confirm")
+    entered, leave = threading.Semaphore(0), threading.Event()
 
     def hold() -> None:
-        with busy:
-            entered.set()
+        with limit:
+            entered.release()
             leave.wait(10)
 
-    holder = threading.Thread(target=hold)
-    holder.start()
-    entered.wait(10)
+    holders = [threading.Thread(target=hold) for _ in range(limit.permits)]
     try:
+        for holder in holders:
+            holder.start()
+            assert entered.acquire(timeout=10)
         assert notify(client).status_code == 503
         assert api.asked == []
         deliver = deliveries.Deliver(client)
         assert outcome(deliver("payment.captured", payment="pay_1", amount=100)) == "applied"
     finally:
         leave.set()
-        holder.join()
+        for holder in holders:
+            holder.join()
     assert outcome(notify(client)) == "applied"
-    assert busy.in_use == 0
+    assert limit.in_use == 0
 
 
 def test_secrets_are_never_logged(api: StatusApi, client: Client, caplog: pytest.LogCaptureFixture) -> None:

@@ -194,6 +194,18 @@ def test_finding_of_a_reference_heals_when_the_payment_turns_out_to_have_another
     assert open_findings() == {}
 
 
+def test_both_references_of_a_payment_are_registered(deliver: Deliver, books: Books) -> None:
+    """First by its id, then by the order that is named later: each time its money moves to who is registered."""
+    deliver("payment.captured", payment="pay_1", amount=10_000)
+    register("merchant-6", reference="pay_1")
+    deliver("payment.authorized", payment="pay_1", reference="order-1", amount=10_000)
+    between = books()
+    register("merchant-7", reference="order-1")
+
+    assert between == {"suspense:demo IDR": 10_000, "receivable:demo IDR": 10_000}
+    assert books() == {"merchant-7 IDR": 10_000, "receivable:demo IDR": 10_000}
+
+
 def test_reference_named_later_is_the_one_that_counts(deliver: Deliver, books: Books) -> None:
     """Registered by the payment's id, then the gateway names the order: the same end in both orders."""
     named = Said("payment.captured", "pay_1", amount=10_000, currency="IDR", reference="order-1")

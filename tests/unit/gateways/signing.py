@@ -27,9 +27,7 @@ class Signed(NamedTuple):
 class Sign(Protocol):
     """Sign a body as the gateway would, at a time; event_id is for the gateways that carry it in a header."""
 
-    def __call__(
-        self, body: bytes, secret: str, *, at: datetime = NOW, event_id: str = EVENT_ID
-    ) -> Signed: ...
+    def __call__(self, body: bytes, secret: str, *, at: datetime = NOW, event_id: str = EVENT_ID) -> Signed: ...
 
 
 def stripe(body: bytes, secret: str, *, at: datetime = NOW, event_id: str = EVENT_ID) -> Signed:

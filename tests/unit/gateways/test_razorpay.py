@@ -100,9 +100,7 @@ def test_fee_includes_its_tax() -> None:
 @pytest.mark.parametrize("fee", [0, None, ...])
 def test_no_fee_books_none(fee: object) -> None:
     """A free capture is a capture alone."""
-    assert money_of("payment.captured__typical", payment__fee=fee) == [
-        (FactKind.PAYMENT_CAPTURED, 50000, "INR")
-    ]
+    assert money_of("payment.captured__typical", payment__fee=fee) == [(FactKind.PAYMENT_CAPTURED, 50000, "INR")]
 
 
 @pytest.mark.parametrize("fee", [-1, "1180", 11.8, True, [1180]])
