@@ -58,6 +58,9 @@ class Batcher(limits.Permits[_Ticket[Item, Result]], Generic[Item, Result]):
     `run(items, deadline)` gets 1 to batch_max items and returns one result for each, in order; an Exception
     among the results is raised in its item's thread. `deadline` (on `clock`) is the leader's: it waited
     longest, and a hasty follower must not shorten its neighbours' run.
+
+    patience_s: how long the newest run must have lasted before a further permit is taken beside it. Two small batches
+    at once cost more than one that is twice as large; the further permits are for when a run is stuck.
     """
 
     def __init__(
@@ -68,10 +71,12 @@ class Batcher(limits.Permits[_Ticket[Item, Result]], Generic[Item, Result]):
         batch_max: int,
         queue_max: int,
         run: Callable[[Sequence[Item], float], Sequence[Result | Exception]],
+        patience_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(name=name, permits=permits, queue_max=queue_max, clock=clock)
         self.batch_max = batch_max
+        self.patience_s = patience_s
         self._run = run
         self._last_batches: deque[int] = deque(maxlen=32)
 
@@ -92,6 +97,28 @@ class Batcher(limits.Permits[_Ticket[Item, Result]], Generic[Item, Result]):
             self._hand_on(items=0)
             raise self._refused()
         return self._lead(me)
+
+    def _is_free(self) -> bool:
+        if not self._holders or not self.patience_s:
+            return super()._is_free()
+        newest_s = self._clock() - max(self._holders.values())
+        return newest_s >= self.patience_s and super()._is_free()
+
+    def _await_turn(self, waiter: _Ticket[Item, Result], until: float) -> bool:
+        if not self.patience_s:
+            return super()._await_turn(waiter, until)
+        patient_until = min(until, self._clock() + self.patience_s)
+        return self._sleep(waiter, patient_until) or self._overtake(waiter) or self._sleep(waiter, until)
+
+    def _overtake(self, me: _Ticket[Item, Result]) -> bool:
+        """Take a permit that is free by now, rather than wait for a leader that is stuck."""
+        with self._lock:
+            # Whoever is no longer queued has been taken out this very moment, and is woken in a moment.
+            if me not in self._queue or not self._is_free():
+                return False
+            self._queue.remove(me)
+            self._holders[me.thread_id] = self._clock()
+            return True
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | {

@@ -147,7 +147,7 @@ class Permits(Generic[AnyWaiter]):
         with self._lock:
             if waiter.thread_id in self._holders:
                 raise NestedAcquire(self.name)
-            if len(self._holders) < self.permits:
+            if self._is_free():
                 self._holders[waiter.thread_id] = self._clock()
                 return True
             if len(self._queue) < self.queue_max:
@@ -155,11 +155,15 @@ class Permits(Generic[AnyWaiter]):
                 return False
         raise self._refused()
 
+    def _is_free(self) -> bool:
+        """Say whether a permit may be taken now. Called under the lock."""
+        return len(self._holders) < self.permits
+
     def _wait(self, waiter: AnyWaiter, until: float) -> None:
         """Wait until somebody takes the waiter out of the queue. Raises Saturated if nobody did in time."""
         started_at = self._clock()
         try:
-            woken = self._sleep(waiter, until)
+            woken = self._await_turn(waiter, until)
             if _observe_wait is not None:
                 _observe_wait(self.name, self._clock() - started_at)
         except BaseException:
@@ -170,6 +174,10 @@ class Permits(Generic[AnyWaiter]):
         # Time may be up just as somebody takes the waiter out: then it was served, not refused.
         if not woken and self._withdraw(waiter):
             raise self._refused()
+
+    def _await_turn(self, waiter: AnyWaiter, until: float) -> bool:
+        """True: the waiter was taken out of the queue. False: time is up."""
+        return self._sleep(waiter, until)
 
     def _sleep(self, waiter: AnyWaiter, until: float) -> bool:
         """True: woken. False: time is up. (Tests tell interleavings by standing in for this.)"""

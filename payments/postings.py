@@ -38,7 +38,8 @@ ADJUSTMENT: Final = "Adjustment"  # staff, with a reason
 _CAPTURE: Final = (Role.RECEIVABLE, Role.PAYEE)
 _REFUND: Final = (Role.PAYEE, Role.RECEIVABLE)
 
-# kind -> (debit, credit). A conversion has these legs in the currency it took, and the other way round in the one it gave.
+# kind -> (debit, credit). A conversion has these legs in the currency it took, and the other way round in the one that
+# it gave.
 TABLE: Final[dict[str, tuple[Role, Role]]] = {
     FactKind.PAYMENT_CAPTURED: _CAPTURE,
     FactKind.PAYMENT_CAPTURED_TOTAL: _CAPTURE,

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from django.contrib import admin
 from django.db.models import Model
 from django.urls import reverse
-from django.utils import timezone
+from django.utils import formats, timezone
 from django.utils.functional import Promise
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -51,6 +51,11 @@ def amount(amount_minor: int | None, currency: str | None) -> str:
     if amount_minor is None:
         return EMPTY
     return format_html('<span class="amount">{}</span>', amounts.shown(amount_minor, currency))
+
+
+def number(value: int) -> str:
+    """Return a number in groups, as the reader's language writes them."""
+    return str(formats.number_format(value, use_l10n=True, force_grouping=True))
 
 
 def joined(shown: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from django.contrib.admin.views.main import ChangeList
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
-from payments.admin import estimates
+from payments.admin import cells, estimates
 
 BEFORE: Final = "before"
 AFTER: Final = "after"
@@ -24,6 +24,10 @@ class KeysetChangeList(ChangeList):
     newer_url: str | None = None
     older_url: str | None = None
     row_estimate: int | None = None
+
+    @property
+    def row_estimate_shown(self) -> str:
+        return "" if self.row_estimate is None else cells.number(self.row_estimate)
 
     def get_filters_params(self, params: Any = None) -> Any:
         """Return the parameters that narrow the list: not those that turn its pages."""

@@ -48,12 +48,6 @@ def differing_fields(claim: Claim, event: Event, told: Sequence[Finding]) -> lis
     return sorted({name for finding in told for name in finding.detail.get("differing_fields", [])})
 
 
-def findings_of(claim: Claim) -> list[Finding]:
-    """Return the findings that tell of a claim's conflicts."""
-    subject = f"{claim.endpoint.slug}:{claim.event_id}"
-    return list(Finding.objects.filter(kind="conflict", subject=subject).order_by("pk"))
-
-
 def warning(claim: Claim, contents: Sequence[Event], told: Sequence[Finding]) -> list[Section]:
     """Return a warning that names the differing fields of each other content that came under the id."""
     if not (conflicting := others(contents)):

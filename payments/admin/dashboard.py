@@ -81,12 +81,16 @@ def _of_attempts(attempts: Hours) -> list[Tile]:
     return [
         Tile(
             _("Failures, last 24 hours"),
-            f"{failed:,}",
+            cells.number(failed),
             cells.list_url(Attempt, answer="failed", **day),
             _("Answered 503: the gateway tries again."),
             is_bad=failed > 0,
         ),
-        Tile(_("Replays, last 24 hours"), f"{about}{replayed:,}", cells.list_url(Attempt, answer="replayed", **day)),
+        Tile(
+            _("Replays, last 24 hours"),
+            f"{about}{cells.number(replayed)}",
+            cells.list_url(Attempt, answer="replayed", **day),
+        ),
     ]
 
 
@@ -94,7 +98,7 @@ def _of_findings() -> Tile:
     kinds = figures.open_findings()
     number = sum(count.number for _kind, count in kinds)
     note = ", ".join(f"{kind}: {count}" for kind, count in kinds)
-    return Tile(_("Open findings"), f"{number:,}", cells.list_url(Finding), note, is_bad=number > 0)
+    return Tile(_("Open findings"), cells.number(number), cells.list_url(Finding), note, is_bad=number > 0)
 
 
 def _of_suspense() -> list[Tile]:
@@ -153,7 +157,7 @@ def _limits() -> Section:
     return Section(
         title=_("Limits now"),
         headings=[_("Limit"), _("In use"), _("Permits of a process"), _("Waiting"), _("Refused since the start")],
-        rows=[[one.name, one.in_use, one.permits, one.waiting, one.refused] for one in found],
+        rows=[[one.name, one.in_use, one.permits, one.waiting, cells.number(one.refused)] for one in found],
         note=_("Deliveries that were not believed (400) since the server's start: %(count)s.")
-        % {"count": f"{refused:,}"},
+        % {"count": cells.number(refused)},
     )

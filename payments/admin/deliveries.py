@@ -6,10 +6,10 @@ from django.http import HttpRequest
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from payments.admin import answers, cells, claim_money, conflicts, event_page, period, rows
+from payments.admin import answers, cells, event_page, period, rows
 from payments.admin.readonly import ReadOnlyAdmin
 from payments.admin.search import Column
-from payments.admin.tables import Section, table
+from payments.admin.tables import Section
 from payments.models import Attempt, Claim, Event
 
 BY_EVENT_ID = _("An event id, or how it begins")
@@ -85,13 +85,11 @@ class ClaimAdmin(ReadOnlyAdmin):
     ]
 
     def sections(self, request: HttpRequest, instance: Claim) -> list[Section]:
-        contents, told = conflicts.contents_of(instance), conflicts.findings_of(instance)
-        return [
-            *conflicts.warning(instance, contents, told),
-            table(_("What was delivered under this id"), contents, rows.CONTENTS),
-            event_page.reply(instance),
-            *claim_money.sections(instance),
-        ]
+        # All that there is to say stands on the page of the event that was claimed.
+        first = Event.objects.filter(claim=instance, role=Event.Role.FIRST).select_related(
+            "endpoint", "claim__endpoint"
+        )
+        return [section for event in first for section in event_page.sections(request, event)]
 
 
 @admin.register(Attempt)

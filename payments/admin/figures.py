@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from django.db import connection
 
+from payments.admin import cells
+
 SAMPLE_MAX: Final = 5_000  # rows; read by primary key, some ten milliseconds
 COUNTED_MAX: Final = 10_000  # of rare things; past it the figure is "more than"
 HOURS: Final = 24
@@ -28,7 +30,7 @@ class Count:
         return cls(min(number, COUNTED_MAX), number > COUNTED_MAX)
 
     def __str__(self) -> str:
-        return f"> {self.number:,}" if self.is_more else f"{self.number:,}"
+        return f"> {cells.number(self.number)}" if self.is_more else cells.number(self.number)
 
 
 @dataclass(slots=True)

@@ -57,12 +57,13 @@ def _drawn(
     for begin in hours.begins:
         label = timezone.localtime(begin).strftime("%H:%M")
         counted = [
-            (name, hours.counts[begin, name], f"{label} {words}: {hours.counts[begin, name]:,}", url_of(name, begin))
+            (name, count, f"{label} {words}: {cells.number(count)}", url_of(name, begin))
             for name, words in parts
+            if (count := hours.counts[begin, name])
         ]
         drawn.append(Bar(label, counted))
     highest = max((bar.total for bar in drawn), default=0)
-    top = _("most in an hour: %(count)s") % {"count": f"{highest:,}"}
+    top = _("most in an hour: %(count)s") % {"count": cells.number(highest)}
     note = "" if hours.step == 1 else _("Estimated from every %(step)d-th row; the rare ones are exact.")
     return Section(
         title=title,

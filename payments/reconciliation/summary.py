@@ -50,13 +50,15 @@ _LINES_TOTAL: Final = """
 """
 # Ours: what is entered in the endpoint's receivable account, by what the statement says of it.
 _OURS_TOTAL: Final = """
-    SELECT e.currency, COALESCE(s.verdict, ''), t.occurred_at >= %(begin)s AND t.occurred_at < %(end)s,
-           t.occurred_at < %(due)s, sum(CASE e.direction WHEN 'debit' THEN e.amount ELSE -e.amount END)
-    FROM (SELECT id FROM payments_transfer
-          WHERE endpoint_id = %(books)s AND occurred_at >= %(begin)s AND occurred_at < %(end)s
-          UNION SELECT transfer_id FROM statement_seen) u
-    JOIN payments_transfer t ON t.id = u.id
-    LEFT JOIN statement_seen s ON s.transfer_id = u.id
+    SELECT e.currency, COALESCE(u.verdict, ''), u.is_inside, u.occurred_at < %(due)s,
+           sum(CASE e.direction WHEN 'debit' THEN e.amount ELSE -e.amount END)
+    FROM (SELECT t.id, t.occurred_at, s.verdict, true AS is_inside
+          FROM payments_transfer t LEFT JOIN statement_seen s ON s.transfer_id = t.id
+          WHERE t.endpoint_id = %(books)s AND t.occurred_at >= %(begin)s AND t.occurred_at < %(end)s
+          UNION ALL
+          SELECT t.id, t.occurred_at, s.verdict, false
+          FROM statement_seen s JOIN payments_transfer t ON t.id = s.transfer_id
+          WHERE t.occurred_at < %(begin)s OR t.occurred_at >= %(end)s) u
     JOIN payments_entry e ON e.transfer_id = u.id
     JOIN payments_account a ON a.id = e.account_id AND a.code = %(receivable)s
     GROUP BY 1, 2, 3, 4

@@ -4,12 +4,15 @@ https://chromedevtools.github.io/devtools-protocol/ — no driver program and no
 """
 
 import base64
+import fcntl
 import json
 import os
 import select
 import shutil
 import subprocess
+import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,6 +31,7 @@ _FLAGS = (
     "--hide-scrollbars",
     "--remote-debugging-pipe",
 )
+_MOVE = "import os, sys; [os.dup2(int(sys.argv[n]), n + 2) for n in (1, 2)]; os.execv(sys.argv[3], sys.argv[3:])"
 WAIT_S = 20.0  # a cold start on a busy machine takes a few seconds
 
 
@@ -50,14 +54,18 @@ class Browser:
         self._next_id = 0
         to_browser, self._out = os.pipe()
         self._in, from_browser = os.pipe()
-        flags = [*_FLAGS, f"--user-data-dir={profile}"]
+        # The browser talks over 3 and 4, which are somebody else's here; so its own process moves them there.
+        ends = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in (to_browser, from_browser)]
+        moving = [sys.executable, "-c", _MOVE, *map(str, ends), executable]
         self._process = subprocess.Popen(
-            ["/bin/sh", "-c", f'exec "$0" "$@" 3<&{to_browser} 4>&{from_browser}', executable, *flags],
-            pass_fds=(to_browser, from_browser),
+            [*moving, *_FLAGS, f"--user-data-dir={profile}"],
+            pass_fds=ends,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
+        for end in ends:
+            os.close(end)
         os.close(to_browser)
         os.close(from_browser)
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
@@ -72,8 +80,13 @@ class Browser:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._process.terminate()
-        self._process.wait(timeout=10)
+        with suppress(PageFailed):
+            self._call("Browser.close")
+        try:
+            self._process.wait(timeout=WAIT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
         os.close(self._out)
         os.close(self._in)
 
@@ -94,6 +107,23 @@ class Browser:
         self._events.clear()
         self.run(f"document.querySelector({json.dumps(selector)}).click()")
         self.wait_for("Page.loadEventFired")
+
+    def follow(self, text: str) -> None:
+        """Click the first link that reads so."""
+        found = f"[...document.querySelectorAll('#content a')].find(a => a.textContent.trim() === {json.dumps(text)})"
+        if not self.run(f"!!{found}"):
+            raise PageFailed(f"there is no link {text!r}")
+        self._events.clear()
+        self.run(f"{found}.click()")
+        self.wait_for("Page.loadEventFired")
+
+    def fill(self, values: dict[str, str]) -> None:
+        """Set form fields, as {selector: value}."""
+        for selector, value in values.items():
+            self.run(f"document.querySelector({json.dumps(selector)}).value = {json.dumps(value)}")
+
+    def clear_cookies(self) -> None:
+        self.call("Network.clearBrowserCookies")
 
     def run(self, script: str) -> Any:
         """Return what an expression of JavaScript evaluates to. (A page's CSP doesn't bind the debugger.)"""

@@ -4,6 +4,8 @@ What one settlement takes is told by the database (a trigger that sleeps), so th
 machine as on an idle one. What was measured is printed with `pytest -rP`.
 """
 
+# ruff: noqa: T201
+
 import http.client
 import math
 import statistics
@@ -164,8 +166,10 @@ def busy(server: Served, seconds: float, count: int) -> Seen:
     return seen
 
 
-@pytest.mark.parametrize("seconds", [6.0, pytest.param(60.0, marks=[pytest.mark.soak, pytest.mark.timeout(300)])])
-def test_a_flood_takes_nothing_from_those_who_are_in(slow_server: Served, seconds: float) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "share"), [(6.0, 0.6), pytest.param(60.0, 0.8, marks=[pytest.mark.soak, pytest.mark.timeout(300)])]
+)
+def test_a_flood_takes_nothing_from_those_who_are_in(slow_server: Served, seconds: float, share: float) -> None:
     """Goodput stays, refusals are quick, staff and balancers are answered, memory stays, and nothing is held after."""
     busy(slow_server, 2.0, PERMITS)  # warm
     peak = busy(slow_server, PEAK_S, PERMITS)
@@ -189,7 +193,7 @@ def test_a_flood_takes_nothing_from_those_who_are_in(slow_server: Served, second
     print("p95 of " + ", ".join(f"{path} {quantile(took, 0.95):.3f} s" for path, took in pages.items()))
     print(f"memory {memory_before_kb} kB, {growth:+.1%}")
     assert set(flood.seconds) == {200, 503}
-    assert flood.rate(200) >= 0.8 * peak.rate(200)
+    assert flood.rate(200) >= share * peak.rate(200)
     assert flood.quantile(503, 0.5) < 0.5  # the limit itself is free or not at once: 0.1 s on an idle machine
     assert quantile(pages["/admin/login/"], 0.95) < 1.0
     assert growth < 0.2

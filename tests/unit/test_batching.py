@@ -164,6 +164,51 @@ def test_each_permit_runs_a_batch_of_its_own(story: Story) -> None:
     assert story.batcher.next_batch() == ["c"]
 
 
+def test_second_permit_is_not_taken_while_the_first_run_is_young(story: Story) -> None:
+    """With patience, who comes during a run waits for its end; also one whose patience ends just then leads next."""
+    story.batcher = Told(permits=2)
+    story.batcher.patience_s = SOON
+    first = story.lead("a")
+    second = story.queue("b")
+    story.batcher.end()
+    assert first.result(STUCK_S) == "A"
+
+    story.batcher.now = SOON
+    story.batcher.time_is_up[SOON].set()
+    assert story.batcher.next_batch() == ["b"]
+    story.batcher.end()
+    assert second.result(STUCK_S) == "B"
+
+
+def test_stuck_run_is_overtaken_by_those_who_waited(story: Story) -> None:
+    """Patience over and the run still going: one waiter takes the second permit and the others into its batch."""
+    story.batcher = Told(permits=2)
+    story.batcher.patience_s = SOON
+    stuck = story.lead("a")
+    waiting = [story.queue("b"), story.queue("c")]
+
+    story.batcher.now = SOON
+    story.batcher.time_is_up[SOON].set()
+    assert sorted(story.batcher.next_batch()) == ["b", "c"]
+    assert story.batcher.in_use == 2
+    story.batcher.end()
+    story.batcher.end()
+    assert {future.result(STUCK_S) for future in (stuck, *waiting)} == {"A", "B", "C"}
+
+
+def test_newcomer_takes_the_second_permit_beside_a_stuck_run(story: Story) -> None:
+    """Who comes when the newest run has lasted longer than patience leads at once."""
+    story.batcher = Told(permits=2)
+    story.batcher.patience_s = SOON
+    stuck = story.lead("a")
+    story.batcher.now = SOON
+    newcomer = story.lead("b")
+    story.batcher.end()
+    story.batcher.end()
+
+    assert {stuck.result(STUCK_S), newcomer.result(STUCK_S)} == {"A", "B"}
+
+
 def test_full_queue_refuses_at_once_and_hurts_nobody_in_it(story: Story) -> None:
     story.batcher.queue_max = 1
     leader, waiter = story.lead("a"), story.queue("b")
