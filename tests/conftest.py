@@ -10,7 +10,7 @@ from django.db.backends.postgresql.operations import DatabaseOperations
 from django.test import Client
 from pytest_django import Settings
 
-from payments import attempts, conf, demo, models, recovery
+from payments import attempts, conf, demo, models, verification
 from tests import deliveries
 
 
@@ -80,7 +80,7 @@ def books() -> Callable[..., dict[str, int]]:
 def assert_sound() -> None:
     """Every invariant holds."""
     with connection.cursor() as cursor:
-        broken = recovery.find_broken(cursor)
+        broken = verification.find_broken(cursor)
     assert broken == []
 
 

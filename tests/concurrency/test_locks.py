@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from django.db import connections
 
-from payments import conf, intake, models, payees, recovery
+from payments import conf, intake, models, payees, verification
 from payments.registrations import Registered
 from tests.races import Pause, Session, Thread, at_once, session, wait_until_blocked
 from tests.settling import capture, job, outcomes, settle
@@ -113,19 +113,19 @@ def test_verification_waits_for_another_and_sees_what_it_left(
 ) -> None:
     """Two verifications at once, as two processes that start together: one after the other, and both clean."""
     settle(capture("pay_1"))
-    recovery.verify(full=False)
+    verification.verify(full=False)
     settle(capture("pay_2"))
     connections.close_all()
-    pause = Pause(monkeypatch, recovery, "find_broken")
-    first = Thread(lambda: recovery.verify(full=False))
+    pause = Pause(monkeypatch, verification, "find_broken")
+    first = Thread(lambda: verification.verify(full=False))
     pause.wait_reached()
-    second = Thread(lambda: recovery.verify(full=False))
+    second = Thread(lambda: verification.verify(full=False))
     wait_until_blocked(other, or_ended=second)
     pause.go_on()
 
     assert first.result().broken == []
     assert second.result().broken == []
-    assert recovery.verify(full=False).broken == []
+    assert verification.verify(full=False).broken == []
     # What other databases of the server are doing holds the checkpoint back, so it may not have moved.
     verified = models.VerifiedBalance.objects.filter(account__code="merchant-1").values_list("credits", flat=True)
     assert set(verified) <= {10_000, 20_000}
@@ -142,11 +142,11 @@ def test_verification_beside_deliveries_is_clean(small_demo: None, books: Books)
             settle(*(capture(f"pay_{number}_{n}", account=f"merchant-{n + 1}") for n in range(4)))
 
     threads = [Thread(deliver) for _ in range(2)]
-    reports = [recovery.verify(full=turn % 4 == 0) for turn in range(12)]
+    reports = [verification.verify(full=turn % 4 == 0) for turn in range(12)]
     stop = True
     for thread in threads:
         thread.result()
 
     assert [report.broken for report in reports] == [[]] * 12
-    assert recovery.verify(full=False).broken == []
+    assert verification.verify(full=False).broken == []
     books()

@@ -1,8 +1,9 @@
+from collections.abc import Sequence
 from typing import Any
 
 from django.core.management.base import CommandParser
 
-from payments import recovery
+from payments import recovery, verification
 from payments.management import base
 
 
@@ -15,19 +16,19 @@ class Command(base.Command):
 
     def run(self, options: dict[str, Any]) -> base.Result:
         try:
-            report = recovery.recover(full=options["full"])
+            report, warnings = recovery.recover(full=options["full"])
         except recovery.PreflightFailed as failed:
             raise base.CouldNotRun("\n".join(failed.problems)) from failed
-        return verification_result(report)
+        return verification_result(report, warnings)
 
 
-def verification_result(report: recovery.Report) -> base.Result:
+def verification_result(report: verification.Report, warnings: Sequence[str] = ()) -> base.Result:
     """Return a verification's report as a command shows it."""
     counts = ", ".join(f"{count} {what}" for what, count in report.checked.items())
-    lines = [f"warning: {warning}" for warning in report.warnings]
+    lines = [f"warning: {warning}" for warning in warnings]
     lines += [f"BROKEN {one.kind} {one.subject} {one.detail}" for one in report.broken]
     verdict = f"{len(report.broken)} broken" if report.broken else "clean"
     lines.append(
         f"{'full' if report.is_full else 'incremental'} verification: {verdict} ({counts}; {report.seconds:.2f} s)"
     )
-    return base.Result(report.as_json(), lines, has_findings=bool(report.broken))
+    return base.Result({**report.as_json(), "warnings": list(warnings)}, lines, has_findings=bool(report.broken))

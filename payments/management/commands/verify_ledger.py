@@ -1,6 +1,6 @@
 from typing import Any
 
-from payments import recovery
+from payments import verification
 from payments.management import base
 from payments.management.commands.recover import verification_result
 
@@ -9,4 +9,4 @@ class Command(base.Command):
     help = "Verifies every invariant of the ledger, from the beginning. Safe beside live deliveries."
 
     def run(self, options: dict[str, Any]) -> base.Result:
-        return verification_result(recovery.verify(full=True))
+        return verification_result(verification.verify(full=True))
