@@ -27,7 +27,7 @@ from payments.reconciliation.staging import Difference, Staging, Window
 from payments.reconciliation.verdicts import BOOKED, DIFFERS, FEE_DIFFERS, MATCHED, MISSING_HERE, Judgement
 from payments.statements.base import StatementLine
 
-SIGHTINGS_S: Final = 30.0  # for one chunk of sightings, retries included
+TRANSACTION_S: Final = 30.0  # how long one is tried again, when its connection is lost before COMMIT
 FINISH_CHUNK: Final = 1_000  # findings and lines of one transaction
 FINDINGS_LISTED_MAX: Final = 10_000  # in the report; all are in the run's lines
 DIGEST_SHOWN: Final = 12  # characters: enough to tell statements apart in a finding's subject
@@ -224,9 +224,8 @@ class _Run:
     def _note_sightings(self) -> None:
         done = 0
         for ids in self._stage.unsighted():
-            deadline = time.monotonic() + SIGHTINGS_S
-            with database.connected(deadline):
-                database.in_transaction(partial(_see, ids), deadline)
+            with database.connected():
+                database.in_transaction(partial(_see, ids), _soon())
             done += len(ids)
             self._progress("note sightings", done, None)
 
@@ -247,7 +246,7 @@ class _Run:
             self._list_findings()
             if not self._request.is_dry_run:
                 self._finish()
-                self._report.lost_webhooks = lost_webhooks.find_lost_webhooks(reconciliation_id=self._run_id)
+                self._report.lost_webhooks = database.in_transaction(self._find_lost_webhooks, _soon())
         return self._report
 
     def _count(self) -> None:
@@ -279,25 +278,36 @@ class _Run:
 
     def _finish(self) -> None:
         """Write what was seen in chunks, each whole; finished by the last; killed before, it begins again."""
-        run_id, report = self._started_id, self._report
-        runs.forget_differences(run_id)
+        database.in_transaction(self._forget_differences, _soon())
         for chunk in self._stage.differences(FINISH_CHUNK):
-            with transaction.atomic(durable=True):
-                findings.open_findings([_finding(one, self._books.id) for one in chunk if one.is_first])
-                runs.note_differences(run_id, chunk)
+            database.in_transaction(partial(self._note_differences, chunk), _soon())
             failpoints.hit("reconcile_found")
         healed = self._stage.healed(books_id=self._books.id, kinds=FINDING_KINDS, unusable=self._unusable)
-        with transaction.atomic(durable=True):
-            findings.close_healed(healed)
-            runs.finish(
-                run_id,
-                begin=report.begin,
-                end=report.end,
-                counts=report.counts,
-                summary=report.summary,
-                now=self._now,
-            )
-            failpoints.hit("reconcile_finished")
+        database.in_transaction(partial(self._finish_run, healed), _soon())
+
+    def _forget_differences(self) -> None:
+        database.lift_statement_timeout()
+        runs.forget_differences(self._started_id)
+
+    def _note_differences(self, chunk: Sequence[Difference]) -> None:
+        findings.open_findings([_finding(one, self._books.id) for one in chunk if one.is_first])
+        runs.note_differences(self._started_id, chunk)
+
+    def _finish_run(self, healed: Sequence[tuple[str, str]]) -> None:
+        findings.close_healed(healed)
+        runs.finish(
+            self._started_id,
+            begin=self._report.begin,
+            end=self._report.end,
+            counts=self._report.counts,
+            summary=self._report.summary,
+            now=self._now,
+        )
+        failpoints.hit("reconcile_finished")
+
+    def _find_lost_webhooks(self) -> list[dict[str, Any]]:
+        database.lift_statement_timeout()
+        return lost_webhooks.find_lost_webhooks(reconciliation_id=self._run_id)
 
     @property
     def _started_id(self) -> int:
@@ -310,6 +320,10 @@ def _leave(judged: Sequence[Judgement]) -> None:
     for one in judged:
         if one.verdict is None:
             one.verdict, one.why = MISSING_HERE, "not booked: a dry run"
+
+
+def _soon() -> float:
+    return time.monotonic() + TRANSACTION_S
 
 
 def _see(transfer_ids: Sequence[int]) -> None:

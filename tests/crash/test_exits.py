@@ -68,7 +68,7 @@ def _end_amid(
     app = sender.app
     with postgres.connect() as holder:
         with holder.transaction():
-            holder.execute("SELECT FROM payments_account WHERE code = 'merchant-5' FOR UPDATE")
+            holder.execute("SELECT FROM payments_account WHERE code = 'merchant-5' FOR NO KEY UPDATE")
             with gateway.in_background(lambda: sender.deliver_at_once(under_way)) as waiting:
                 processes.wait_until("they wait for the lock", postgres.count_waiters, within_s=10)
                 app.kill(number, [app.master, *(app.list_workers() if number == signal.SIGKILL else [])])

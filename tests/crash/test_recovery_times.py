@@ -175,7 +175,7 @@ def test_a_worker_freezes(app: App, postgres: Postgres) -> None:
         settle_down(load)
         frozen = app.list_workers()[:1]
         with postgres.connect() as holder, holder.transaction():
-            holder.execute("SELECT FROM payments_account WHERE code = %s FOR UPDATE", [load.account])
+            holder.execute("SELECT FROM payments_account WHERE code = %s FOR NO KEY UPDATE", [load.account])
             # Each of the two has one transaction at a time: both wait for their last lock, and hold all others.
             processes.wait_until("both workers wait", lambda: postgres.count_waiters() == 2, within_s=5)
             app.kill(signal.SIGSTOP, frozen)
