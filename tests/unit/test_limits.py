@@ -249,9 +249,7 @@ def test_newcomer_does_not_overtake_a_waiter_that_has_not_woken_yet(hold: Hold, 
     assert slow_waker.result(STUCK_S) == "used"
 
 
-def test_refusal_logs_who_holds_the_permits_and_where_they_stand(
-    hold: Hold, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_refusal_logs_who_holds_the_permits_and_where_they_stand(hold: Hold, caplog: pytest.LogCaptureFixture) -> None:
     limit = limits.Limit(name="full", permits=1, wait_s=0.01)
 
     with hold(limit) as holder, caplog.at_level(logging.WARNING), pytest.raises(limits.Saturated):

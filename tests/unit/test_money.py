@@ -88,17 +88,13 @@ def test_rescaling_is_exact(amount: int, from_exponent: int, to_exponent: int, e
     ("amount", "from_exponent", "to_exponent"),
     [(50050, 2, 0), (1, 3, 2), (2**53 - 1, 0, 2), (0, 2, 2), (-100, 2, 0)],
 )
-def test_rescaling_that_would_lose_something_is_refused(
-    amount: int, from_exponent: int, to_exponent: int
-) -> None:
+def test_rescaling_that_would_lose_something_is_refused(amount: int, from_exponent: int, to_exponent: int) -> None:
     """A rest is no rounding error: it is a misunderstanding."""
     with pytest.raises(money.UnusableAmount):
         money.rescale(amount, from_exponent=from_exponent, to_exponent=to_exponent)
 
 
-@pytest.mark.parametrize(
-    "value", ["usd", "US", "USDT", "", "U$D", "\uff35\uff33\uff24", "USD\n", None, 840, ["USD"]]
-)
+@pytest.mark.parametrize("value", ["usd", "US", "USDT", "", "U$D", "\uff35\uff33\uff24", "USD\n", None, 840, ["USD"]])
 def test_currency_is_three_capital_letters(value: object) -> None:
     """Case is the adapter's business; anything else is no code."""
     with pytest.raises(money.UnusableAmount):
@@ -126,6 +122,4 @@ def test_formatting_and_parsing_are_inverse() -> None:
     for currency in iso4217.Currency:
         digits = money.exponent(currency.code)
         for amount in (1, 9, 10, 99, 100, 12345, 2**53 - 1):
-            assert (
-                money.minor_from_major(money.format_major(amount, currency.code), exponent=digits) == amount
-            )
+            assert money.minor_from_major(money.format_major(amount, currency.code), exponent=digits) == amount
