@@ -2,9 +2,9 @@
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final
 
-from django.db.models import QuerySet
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -26,81 +26,86 @@ class Moved:
 
 @dataclass(slots=True)
 class History:
-    """The newest entries of an account, each with the balance after it, and what moved it by kind."""
+    """The newest entries of an account, walked back: (time, balance after it), and what moved it by kind."""
 
-    entries: list[Entry] = field(default_factory=list)
-    balances: list[int] = field(default_factory=list)
+    points: list[tuple[datetime, int]] = field(default_factory=list)
     moved: dict[str, Moved] = field(default_factory=lambda: defaultdict(Moved))
     is_whole: bool = True
-    begins_with: int = 0
 
 
 def sections(account: Account) -> list[Section]:
     """Return the parts of the page: the balance, its curve, what moved it, the entries."""
     history = _history(account)
-    shown = list(zip(history.entries, history.balances, strict=True))[:ROWS_MAX]
-    after = {entry.pk: cells.amount(balance, account.currency) for entry, balance in shown}
-    columns = [*rows.ACCOUNT_ENTRIES]
-    columns.insert(4, (_("Balance after"), lambda entry: after[entry.pk]))
     return [
         Section(title=_("Why the balance is what it is"), text=_sum(account), **_curve(account, history)),
         _moved(account, history),
-        table(
-            _("Entries, the newest first"),
-            history.entries,
-            columns,
-            more_url=cells.list_url(Entry, account__id__exact=account.pk),
-            empty=_("Nothing was ever booked here."),
-        ),
+        _entries(account),
     ]
+
+
+def _entries(account: Account) -> Section:
+    related = ("account", "transfer__payment", "transfer__claim")
+    newest = Entry.objects.filter(account=account).select_related(*related).defer("transfer__claim__reply_body")
+    entries = list(newest.order_by("-pk")[: ROWS_MAX + 1])
+    after: dict[int, str] = {}
+    balance = entries[0].account.balance if entries else 0
+    for entry in entries:
+        after[entry.pk] = cells.amount(balance, account.currency)
+        balance -= _change(account, entry.direction, entry.amount)
+    columns = [*rows.ACCOUNT_ENTRIES]
+    columns.insert(4, (_("Balance after"), lambda entry: after[entry.pk]))
+    return table(
+        _("Entries, the newest first"),
+        entries,
+        columns,
+        more_url=cells.list_url(Entry, account__id__exact=account.pk),
+        empty=_("Nothing was ever booked here."),
+    )
 
 
 def _sum(account: Account) -> str:
     debits, credits, balance = (
         amounts.shown(amount, account.currency) for amount in (account.debits, account.credits, account.balance)
     )
-    is_debit_sided = account.kind in (Account.Kind.ASSET, Account.Kind.EXPENSE)
     names = {"debits": debits, "credits": credits, "balance": balance}
-    if is_debit_sided:
+    if _is_debit_sided(account):
         return gettext("debits %(debits)s − credits %(credits)s = %(balance)s") % names  # noqa: RUF001
     return gettext("credits %(credits)s − debits %(debits)s = %(balance)s") % names  # noqa: RUF001
 
 
 def _history(account: Account) -> History:
     """Walk back from the balance of now. Balance and entries are read by one statement: of one moment."""
-    entries: QuerySet[Any] = Entry.objects.filter(account=account).select_related(
-        "account", "transfer__payment", "transfer__claim"
-    )
-    newest = list(entries.defer("transfer__claim__reply_body").order_by("-pk")[: ENTRIES_MAX + 1])
-    history = History(is_whole=len(newest) <= ENTRIES_MAX)
-    balance = newest[0].account.balance if newest else account.balance
-    for entry in newest[:ENTRIES_MAX]:
-        history.entries.append(entry)
-        history.balances.append(balance)
-        balance -= _change(entry)
-        moved = history.moved[entry.transfer.kind]
+    newest = Entry.objects.filter(account=account).order_by("-pk")
+    names = ("direction", "amount", "transfer__recorded_at", "transfer__kind", "account__balance")
+    found = list(newest.values_list(*names)[: ENTRIES_MAX + 1])
+    history = History(is_whole=len(found) <= ENTRIES_MAX)
+    balance = int(found[0][4]) if found else 0
+    for direction, amount, recorded_at, kind, _now in found[:ENTRIES_MAX]:
+        history.points.append((recorded_at, balance))
+        balance -= _change(account, direction, amount)
+        moved = history.moved[kind]
         moved.count += 1
-        moved.debits += entry.amount if entry.direction == Entry.Direction.DEBIT else 0
-        moved.credits += entry.amount if entry.direction == Entry.Direction.CREDIT else 0
-    history.begins_with = balance
+        moved.debits += amount if direction == Entry.Direction.DEBIT else 0
+        moved.credits += amount if direction == Entry.Direction.CREDIT else 0
+    if history.points:
+        history.points.append((history.points[-1][0], balance))
     return history
 
 
-def _change(entry: Entry) -> int:
-    grows = (
-        Entry.Direction.DEBIT
-        if entry.account.kind in (Account.Kind.ASSET, Account.Kind.EXPENSE)
-        else Entry.Direction.CREDIT
-    )
-    return entry.amount if entry.direction == grows else -entry.amount
+def _change(account: Account, direction: str, amount: int) -> int:
+    """Return what an entry adds to the balance in the normal sense of the account's kind."""
+    return amount if (direction == Entry.Direction.DEBIT) == _is_debit_sided(account) else -amount
+
+
+def _is_debit_sided(account: Account) -> bool:
+    return account.kind in (Account.Kind.ASSET, Account.Kind.EXPENSE)
 
 
 def _curve(account: Account, history: History) -> dict[str, Any]:
-    if not history.entries:
+    if not history.points:
         return {}
-    begun = (history.entries[-1].transfer.recorded_at, history.begins_with)
-    later = [(e.transfer.recorded_at, b) for e, b in zip(history.entries, history.balances, strict=True)]
-    points = sorted([begun, *later[::-1]], key=lambda point: point[0])
+    points = history.points[::-1]
+    points.sort(key=lambda point: point[0])  # of one time, they stay in their order
     low, high = min(value for _at, value in points), max(value for _at, value in points)
     note = (
         gettext("Since the account was opened.")

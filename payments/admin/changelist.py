@@ -57,7 +57,11 @@ class KeysetChangeList(ChangeList):
             rows = newer[:size][::-1]
         else:
             queryset = self.queryset if before is None else self.queryset.filter(pk__lt=before)
-            rows = list(queryset[offset : offset + size + 1])
+            if offset:
+                # What is only walked over needs none of what a row shows of other tables.
+                walked = queryset.select_related(None).values_list("pk", flat=True)
+                queryset = queryset.filter(pk__in=list(walked[offset : offset + size + 1]))
+            rows = list(queryset[: size + 1])
             has_newer, has_older = before is not None or offset > 0, len(rows) > size
             rows = rows[:size]
         self.model_admin.complete(rows)  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from payments import conf
-from payments.admin import amounts, cells, figures, gauges, hours_drawn, rows
+from payments.admin import amounts, cells, figures, gauges, hours_drawn, period, rows
 from payments.admin.figures import Hours
 from payments.admin.tables import Section, table
 from payments.models import Attempt, Claim, Finding, OutboxMessage, Payment, StaffAction, Verification
@@ -76,7 +76,7 @@ def read(request: HttpRequest) -> Dashboard:
 
 def _of_attempts(attempts: Hours) -> list[Tile]:
     about = "" if attempts.step == 1 else "≈ "
-    day = {"received_at__gte": attempts.begins[0].isoformat()}
+    day = {period.FROM: attempts.begins[0].isoformat()}
     failed, replayed = attempts.total("failed"), attempts.total("replayed")
     return [
         Tile(

@@ -63,7 +63,6 @@ class EventAdmin(ReadOnlyAdmin):
 class ClaimAdmin(ReadOnlyAdmin):
     related = ("endpoint",)
     list_filter = [period.by("claimed_at"), "outcome"]
-    narrowed_by = ("claimed_at__gte", "claimed_at__lt")
     searched = (Column("event_id", endpoint="endpoint_id"),)
     search_help_text = BY_EVENT_ID
     list_display = [
@@ -96,7 +95,7 @@ class ClaimAdmin(ReadOnlyAdmin):
 class AttemptAdmin(ReadOnlyAdmin):
     related = ("endpoint",)
     list_filter = [period.by("received_at"), answers.Answer]
-    narrowed_by = ("endpoint__id__exact", "event_id__exact", "received_at__gte", "received_at__lt")
+    narrowed_by = ("endpoint__id__exact", "event_id__exact")
     searched = (Column("event_id", endpoint="endpoint_id"),)
     search_help_text = BY_EVENT_ID
     list_display = [

@@ -8,7 +8,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from payments.admin import cells, plots
+from payments.admin import cells, period, plots
 from payments.admin.cells import Label
 from payments.admin.figures import Hours
 from payments.admin.plots import Bar
@@ -39,15 +39,15 @@ def of_attempts(hours: Hours) -> Section:
 
 
 def _claims_url(name: str, begin: datetime) -> str:
-    end = begin + timedelta(hours=1)
-    hour = {"claimed_at__gte": begin.isoformat(), "claimed_at__lt": end.isoformat()}
-    return cells.list_url(Claim, outcome__exact=name, **hour)
+    return cells.list_url(Claim, outcome__exact=name, **_hour(begin))
 
 
 def _attempts_url(name: str, begin: datetime) -> str:
-    end = begin + timedelta(hours=1)
-    hour = {"received_at__gte": begin.isoformat(), "received_at__lt": end.isoformat()}
-    return cells.list_url(Attempt, answer=name, **hour)
+    return cells.list_url(Attempt, answer=name, **_hour(begin))
+
+
+def _hour(begin: datetime) -> dict[str, str]:
+    return {period.FROM: begin.isoformat(), period.UNTIL: (begin + timedelta(hours=1)).isoformat()}
 
 
 def _drawn(

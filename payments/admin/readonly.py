@@ -104,7 +104,7 @@ class ReadOnlyAdmin(_ModelAdmin):
             if isinstance(item, str):
                 parameters |= {f"{item}__exact", f"{item}__id__exact"}
             elif isinstance(item, type) and issubclass(item, admin.SimpleListFilter):
-                parameters.add(str(item.parameter_name))
+                parameters |= {str(item.parameter_name), *getattr(item, "parameters", ())}
         return parameters
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:

@@ -4,7 +4,11 @@ from typing import Final
 
 from django.db import migrations, models
 
-FAILED: Final = models.Index(fields=["id"], condition=models.Q(status__gte=400), name="payments_attempt_failed")
+FAILED: Final = models.Index(
+    fields=["id"],
+    condition=models.Q(status__gte=400) | models.Q(status__isnull=True),
+    name="payments_attempt_failed",
+)
 FOUND: Final = models.Index(fields=["subject"], name="payments_finding_by_subject")
 DONE: Final = models.Index(fields=["subject", "id"], name="payments_staffaction_subject")
 
@@ -25,7 +29,7 @@ class Migration(migrations.Migration):
     dependencies = [("payments", "0003_staff_groups")]
 
     operations = [
-        _add("attempt", FAILED, '("id") WHERE "status" >= 400'),
+        _add("attempt", FAILED, '("id") WHERE "status" >= 400 OR "status" IS NULL'),
         _add("finding", FOUND, '("subject")'),
         _add("staffaction", DONE, '("subject", "id")'),
     ]

@@ -119,7 +119,11 @@ class Attempt(models.Model):
             models.Index(fields=["endpoint", "event_id", "id"], name="payments_attempt_by_event"),
             models.Index(fields=["received_at", "id"], name="payments_attempt_by_time"),
             # What staff look for is rare, and so costs the common delivery nothing.
-            models.Index(fields=["id"], condition=models.Q(status__gte=400), name="payments_attempt_failed"),
+            models.Index(
+                fields=["id"],
+                condition=models.Q(status__gte=400) | models.Q(status__isnull=True),
+                name="payments_attempt_failed",
+            ),
         ]
 
     def __str__(self) -> str:

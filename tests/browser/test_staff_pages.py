@@ -84,6 +84,7 @@ def shoot(browser: chromium.Browser) -> Shoot:
         for width, size in ((1280, "wide"), (390, "phone")):
             for dark in (False, True):
                 browser.look(width=width, dark=dark)
+                browser.run("new Promise(done => setTimeout(done, 400))")  # colours fade
                 browser.screenshot(PICTURES / f"{name}-{size}-{'dark' if dark else 'light'}.png")
             sticks_out = browser.run("document.documentElement.scrollWidth - document.documentElement.clientWidth")
             assert sticks_out <= 0, (name, size)

@@ -94,13 +94,16 @@ class Tally:
 
 
 class WatchedRun(gateway.Run):
-    """A run that notes which deliveries were sent and got no answer, and when."""
+    """A run that notes which deliveries were sent and got no answer, and when.
 
-    cut_off_at: dict[str, float]  # event id -> when its delivery was cut off last, before it was acknowledged
-    acknowledged_try_at: dict[str, float]  # event id -> when the delivery began that was acknowledged first
+    cut_off_at           event id -> when its delivery was cut off last, before it was acknowledged
+    acknowledged_try_at  event id -> when the delivery began that was acknowledged first
+    """
 
-    def watch(self) -> None:
-        self.cut_off_at, self.acknowledged_try_at = {}, {}
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.cut_off_at: dict[str, float] = {}
+        self.acknowledged_try_at: dict[str, float] = {}
         self.cut_off = 0
         self.is_aborted = False
 
@@ -168,7 +171,6 @@ class Soak:
             self.postgres.query("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")[0][0]
         )
         self.run = self._make_run(self._told(), on_acknowledged=lambda one: self._acknowledged.append(one.event_id))
-        self.run.watch()
         delivering = threading.Thread(target=self._guarded, args=(self.run.execute,))
         checking = threading.Thread(target=self._guarded, args=(self._check_until_enough,))
         delivering.start()
@@ -347,7 +349,6 @@ class Soak:
     def _check_replays(self) -> None:
         """Deliver every event once more: each answer is the first one, byte for byte."""
         again = self._make_run(iter(self._happened), on_acknowledged=lambda _: None)
-        again.watch()
         again.journal.update(self.run.journal)
         report = again.execute()
         if report.replay_mismatches or report.refused or report.replays != len(self._happened):

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
 
 import pytest
 from django.db import connection, transaction
@@ -20,6 +19,7 @@ from django.db import connection, transaction
 from payments import models, outbox
 from tests import receiver as receivers
 from tests.crash import figures
+from tests.databases import database_url
 from tests.receiver import ACCEPTED, Receiver, Reply, Request
 
 pytestmark = [pytest.mark.crash, pytest.mark.django_db(transaction=True)]
@@ -86,15 +86,6 @@ def relays(receiver: Receiver, tmp_path: Path) -> Iterator[Relays]:
     started = Relays(receiver, tmp_path)
     yield started
     started.kill_all()
-
-
-def database_url() -> str:
-    given = connection.settings_dict
-    user, password, host = (quote(given[name] or "", safe="") for name in ("USER", "PASSWORD", "HOST"))
-    where = f"{user}{f':{password}' if password else ''}@"
-    if host.startswith("%2F"):  # a socket's folder
-        return f"postgresql://{where}/{given['NAME']}?host={host}&port={given['PORT'] or 5432}"
-    return f"postgresql://{where}{host or 'localhost'}:{given['PORT'] or 5432}/{given['NAME']}"
 
 
 @pytest.fixture

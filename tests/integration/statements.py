@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from django.core.management import call_command
-from django.db import connection
+
+from tests.databases import database_url
 
 CHECKOUT: Final = Path(__file__).parents[2]
 HEADER: Final = "type,payment,id,account,amount,currency,occurred_at"
@@ -69,9 +70,8 @@ def run(command: str, *arguments: object) -> Ran:
 
 def run_apart(command: str, *arguments: object, failpoint: str = "") -> Ran:
     """Run it in a process of its own, which dies at the failpoint (status -9)."""
-    db = connection.settings_dict
     environment = os.environ | {
-        "DATABASE_URL": f"postgresql://{db['USER']}:{db['PASSWORD']}@{db['HOST']}:{db['PORT']}/{db['NAME']}",
+        "DATABASE_URL": database_url(),
         "DJANGO_SETTINGS_MODULE": "project.settings",
         "DEBUG": "1",
         "PAYMENTS_FAILPOINT": failpoint,

@@ -43,7 +43,7 @@ def test_lists_begin_with_the_last_24_hours(claims: list[Claim], viewer: Client)
     """Older rows show when asked for."""
     oldest_page = f"before={claims[40].pk}"
 
-    assert _listed(viewer, f"?{oldest_page}") == ["evt_1"]
+    assert _listed(viewer, f"?{oldest_page}") == []
     assert _listed(viewer, f"?period=all&{oldest_page}")[0] == "old_039"
 
 
@@ -96,5 +96,6 @@ def test_lists_are_narrowed_to_an_hour(claims: list[Claim], viewer: Client) -> N
     """As the dashboard's bars do: older than the last 24 hours, too."""
     begin, end = (claims[n].claimed_at.isoformat().replace("+", "%2B") for n in (0, 40))
 
-    assert len(_listed(viewer, f"?claimed_at__gte={begin}&claimed_at__lt={end}")) == 40
-    assert viewer.get("/admin/payments/claim/?claimed_at__gte=yesterday", follow=True).status_code == 200
+    assert len(_listed(viewer, f"?from={begin}&until={end}")) == 40
+    for unusable in ("from=yesterday", "until=2026-01-01", "from=0001-01-01T00:00:00%2B00:00", "from="):
+        assert viewer.get(f"/admin/payments/claim/?{unusable}", follow=True).status_code == 200
