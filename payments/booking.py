@@ -299,14 +299,6 @@ def settle_payees(states: Iterable[State], accounts: dict[AccountKey, Account], 
     return list(moved.values())
 
 
-def record_moves(moves: Sequence[Posting]) -> list[Posting]:
-    """Insert the transfers of `settle_payees`; the payments' rows say already that the money is there."""
-    recorded = ledger.record(moves)
-    if len(recorded) != len(moves):
-        raise AssertionError(f"Bug: of {[move.key for move in moves]} only {[move.key for move in recorded]} are new")
-    return recorded
-
-
 def _allocation_key(state: State, currency: str) -> str:
     # A payee chosen moves everything at once, and each rank chooses once. A payee's account opened later moves what
     # waited for it, per currency; staff may have chosen several payees whose accounts are opened later.

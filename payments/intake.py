@@ -238,7 +238,9 @@ def _failed_alone(job: Job, known: Known, error: Exception, deadline: float) -> 
 
 
 def _settle_in_transaction(jobs: Sequence[Job], known: Known) -> list[Answer]:
-    candidates = [candidate for job in jobs for candidate in job.candidates]
+    # Copies: what this transaction finds out of a candidate is rolled back with it.
+    deliveries = [[replace(candidate) for candidate in job.candidates] for job in jobs]
+    candidates = [candidate for delivery in deliveries for candidate in delivery]
     failpoints.hit("before_claims")
     decisions = claims.take(candidates)
     failpoints.hit("after_claims")
@@ -264,7 +266,7 @@ def _settle_in_transaction(jobs: Sequence[Job], known: Known) -> list[Answer]:
             decisions[owner.key].amend(outcome="duplicate", reply=reply)
     claims.amend(decisions.values())
     failpoints.hit("before_commit")
-    return [_worst(_answer(candidate, decisions[candidate.key]) for candidate in job.candidates) for job in jobs]
+    return [_worst(_answer(candidate, decisions[candidate.key]) for candidate in delivery) for delivery in deliveries]
 
 
 def _tell(owner: claims.Candidate, decisions: Known) -> list[Told]:
@@ -294,7 +296,8 @@ def quarantine_rivals(owners: Sequence[claims.Candidate], decisions: Known) -> N
             owner.notice = replace(owner.notice, facts=(), unusable=why)
             reply = owner.endpoint.gateway.acknowledge(owner.notice.event_id, "quarantined")
             decisions[owner.key].amend(outcome="quarantined", reply=reply)
-        payments.add(one.fact.payment or "")
+        else:
+            payments.add(one.fact.payment or "")
 
 
 def tell(endpoint: conf.Endpoint, said: Iterable[Fact], *, claim_id: int | None, source: str = "webhook") -> list[Told]:
@@ -368,14 +371,14 @@ def book(
         registrations.insert(ref, wanted)
     booked = booking.record_facts(told, states)
     defaults = {payment_states.payment_of(one): one.default_payee for one in told}
-    expected = registrations.read({state.merchant_ref for state in states.values()})
+    expected = registrations.read({ref for state in states.values() for ref in state.merchant_refs})
     for state in states.values():
         registered = expected.get(state.merchant_ref)
         state.choose_payee(registered.account if registered else None, default=defaults.get(state.ref))
         if assigning is not None:
             state.assign(assigning.account, staff_action_id=assigning.staff_action_id)
     accounts = ledger.read_accounts(booking.accounts_needed(states.values(), booked.transfers))
-    booked.transfers += booking.record_moves(booking.settle_payees(states.values(), accounts, now=datetime.now(UTC)))
+    booked.transfers += ledger.record_derived(booking.settle_payees(states.values(), accounts, now=datetime.now(UTC)))
     booking.set_legs(booked.transfers, accounts)
     failpoints.hit("after_transfers")
     payment_states.save(states.values())

@@ -113,7 +113,7 @@ def record(wanted: Sequence[Posting]) -> list[Posting]:
 
 
 def record_derived(wanted: Sequence[Posting]) -> list[Posting]:
-    """Insert transfers that follow from facts just taken in, and so must be new."""
+    """Insert transfers that follow from what was just taken in, and so must be new: payments' rows say so already."""
     new = record(wanted)
     if len(new) != len(wanted):
         raise AssertionError(f"Bug: booked before: {sorted(p.key for p in wanted if p.id is None)}")

@@ -81,7 +81,7 @@ def histories(draw: st.DrawFn) -> list[Step]:
         amount = draw(amounts)
         for event_type in draw(st.sets(st.sampled_from(["paid", "failed"]), min_size=1)):
             steps.append(Said(f"payout.{event_type}", id=f"po:{number}", amount=amount, currency="IDR"))
-    for reference in draw(st.sets(st.sampled_from([*references, "another"]))):
+    for reference in draw(st.sets(st.sampled_from([*references, *payments, "another"]))):
         wanted = Registered(
             draw(accounts.filter(bool)) or "", draw(amounts), draw(st.sampled_from(["IDR", "IDR", "USD"]))
         )

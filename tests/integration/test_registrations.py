@@ -182,7 +182,6 @@ def test_endpoints_that_share_books_share_registrations(deliver: Deliver, books:
     assert models.Claim.objects.count() == 2
 
 
-@pytest.mark.xfail(strict=True, reason="intake.book() must read the registrations of state.merchant_refs, all of them")
 def test_finding_of_a_reference_heals_when_the_payment_turns_out_to_have_another(deliver: Deliver) -> None:
     """Underpaid by its id, until the gateway names the order that the payment is for."""
     register(reference="pay_1")

@@ -261,9 +261,6 @@ def order_capture(payment: str) -> intake.Job:
     return intake.Job(endpoint, (claims.Candidate(endpoint, notice, told.verified),))
 
 
-@pytest.mark.xfail(
-    strict=True, reason="quarantine_rivals() changes the candidate's notice, and a rollback doesn't undo it"
-)
 @with_commits
 def test_rival_that_fails_is_no_rival(small_demo: None, books: Books, poison: Callable[..., None]) -> None:
     """Two payments of one order where only one can be believed: when the first fails, the second is the only one."""
@@ -273,7 +270,6 @@ def test_rival_that_fails_is_no_rival(small_demo: None, books: Books, poison: Ca
     assert books() == {"merchant-1 IDR": 10_000, "receivable:midtrans IDR": 10_000}
 
 
-@pytest.mark.xfail(strict=True, reason="quarantine_rivals() takes a payment that it quarantines for a captured one")
 @pytest.mark.django_db
 def test_rival_that_is_quarantined_is_no_rival(small_demo: None, books: Books) -> None:
     """One order, two payments, three events in one batch: the first payment's second event is a duplicate."""
