@@ -272,6 +272,7 @@ class AccountDiffers(Exception):
     def __init__(self, code: str, currency: str, kind: str) -> None:
         super().__init__(code, currency, kind)
         self.code, self.currency, self.kind = code, currency, kind
+        self.is_reserved = postings.is_own_code(code)
 
 
 def require_kinds(wanted: Iterable[tuple[str, str, str]]) -> None:

@@ -81,7 +81,10 @@ def webhook(request: HttpRequest, slug: str) -> HttpResponse:
 def _receive(request: HttpRequest, endpoint: conf.Endpoint | None) -> intake.Job | Answer:
     if endpoint is None:
         return Answer(replies.problem(404, "No such endpoint"), "unknown")
-    body = _body(request)
+    try:
+        body = _body(request)
+    except Exception:  # noqa: BLE001  whatever the server found wrong with it, the sender framed it so
+        return Answer(replies.problem(400, "The body could not be read"), "refused")
     if body is None:
         return Answer(replies.problem(413, "The body is too large"), "too_large")
     try:

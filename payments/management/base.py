@@ -5,6 +5,8 @@
 
 import abc
 import json
+import os
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +33,18 @@ class Command(BaseCommand, abc.ABC):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--json", action="store_true", dest="as_json", help="one JSON object on stdout")
 
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        parser = super().create_parser(prog_name, subcommand, **kwargs)
+        usage_error = parser.error
+
+        def error(message: str) -> Any:
+            if "--json" in sys.argv:
+                sys.stdout.write(json.dumps({"error": message}) + "\n")
+            usage_error(message)
+
+        parser.error = error  # type: ignore[method-assign]
+        return parser
+
     @abc.abstractmethod
     def run(self, options: dict[str, Any]) -> Result:
         """Do it. Raises CouldNotRun."""
@@ -42,11 +56,14 @@ class Command(BaseCommand, abc.ABC):
             self._fail(str(problem), as_json=options["as_json"])
         except (DatabaseError, InterfaceError) as problem:
             self._fail(f"the database: {str(problem).strip()}", as_json=options["as_json"])
-        if options["as_json"]:
-            self.stdout.write(json.dumps(result.data))
-        else:
-            for line in result.lines:
+        lines = [json.dumps(result.data)] if options["as_json"] else result.lines
+        try:
+            for line in lines:
                 self.stdout.write(line)
+            self.stdout.flush()
+        except OSError:  # a full disk, or a pipe that nobody reads: whoever asked has not got the answer
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise SystemExit(2) from None
         raise SystemExit(1 if result.has_findings else 0)
 
     def _fail(self, problem: str, *, as_json: bool) -> None:

@@ -1,11 +1,14 @@
 """Commands: arguments to one domain call, exit status 0 clean, 1 findings, 2 could not run, and one JSON object."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from io import StringIO
 from typing import Any, NamedTuple
 
 import pytest
+from django.conf import settings
 from django.core.management import call_command
 from django.db import connection, transaction
 from pytest_django import Settings
@@ -319,3 +322,17 @@ def test_seed_demo_is_for_demos(small_demo: None, settings: Settings) -> None:
 
     assert ran.status == 2
     assert "DEBUG" in ran.json["error"]
+
+
+def test_wrong_arguments_are_told_as_json_too() -> None:
+    """With --json, also what argparse refuses is one JSON object on stdout, and status 2."""
+    done = subprocess.run(
+        [sys.executable, "manage.py", "explain", "merchant-1", "--json"],
+        cwd=settings.BASE_DIR,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 2
+    assert set(json.loads(done.stdout)) == {"error"}

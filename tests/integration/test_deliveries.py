@@ -4,8 +4,9 @@ import json
 from collections.abc import Callable
 
 import pytest
+from django.test import RequestFactory
 
-from payments import models
+from payments import models, views
 from tests.deliveries import Answer, Deliver, outcome
 
 pytestmark = pytest.mark.django_db
@@ -135,3 +136,18 @@ def test_unknown_type_is_ignored(deliver: Deliver, books: Books) -> None:
 
     assert books() == {}
     assert models.Event.objects.count() == 5
+
+
+@pytest.mark.parametrize("error", [OSError("bad chunk"), ValueError("bad trailer"), RuntimeError("bad framing")])
+def test_body_that_can_not_be_read_is_refused(small_demo: None, error: Exception) -> None:
+    """Whatever the server finds wrong with a body's framing is the sender's mistake: 400, never a 500."""
+
+    class Broken:
+        def read(self, size: int) -> bytes:
+            raise error
+
+    request = RequestFactory().post("/webhooks/demo/", HTTP_TRANSFER_ENCODING="chunked")
+    request.META["wsgi.input"] = Broken()
+
+    assert views.webhook(request, "demo").status_code == 400
+    assert not models.Event.objects.exists()

@@ -23,9 +23,8 @@ class Command(base.Command):
         except (Unusable, money.UnusableAmount) as unusable:
             raise base.CouldNotRun(str(unusable)) from unusable
         except ledger.AccountDiffers as differs:
-            raise base.CouldNotRun(
-                f"{differs.code} {differs.currency} can't be opened so: it is {differs}"
-            ) from differs
+            why = "is reserved for an endpoint" if differs.is_reserved else f"is open as {differs.kind}"
+            raise base.CouldNotRun(f"{differs.code} {differs.currency} {why}") from differs
         return base.Result(
             {"account": code, "currency": currency, "kind": options["kind"], "opened": bool(opened)},
             [f"{code} {currency} {'opened' if opened else 'was open'}"],
