@@ -40,7 +40,7 @@ def sections(request: HttpRequest, event: Event) -> list[Section]:
         body(request, event),
         table(_("What we understood"), facts, FACTS, empty=_("No facts that we book.")),
         *([] if event.claim is None else [reply(event.claim, of_first=event.role == Event.Role.CONFLICT)]),
-        table(_("What was booked"), story.entries, rows.ENTRIES, empty=_("Nothing was booked by this event.")),
+        _booked(event, story),
         *_told_again(story),
         *_if_any(table(_("Payment"), payments, rows.PAYMENTS)),
         *_if_any(table(_("Messages to the outside"), story.messages, rows.MESSAGES)),
@@ -73,6 +73,12 @@ def reply(claim: Claim, *, of_first: bool = False) -> Section:
         note=f"{claim.reply_status} {claim.reply_content_type}",
         text=bodies.as_sent(bytes(claim.reply_body)),
     )
+
+
+def _booked(event: Event, story: stories.Story) -> Section:
+    is_other = event.role == Event.Role.CONFLICT
+    title = _("What the first content booked") if is_other else _("What was booked")
+    return table(title, story.entries, rows.ENTRIES, empty=_("Nothing was booked by this event."))
 
 
 def _if_any(section: Section) -> list[Section]:

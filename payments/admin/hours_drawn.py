@@ -64,7 +64,7 @@ def _drawn(
         drawn.append(Bar(label, counted))
     highest = max((bar.total for bar in drawn), default=0)
     top = _("most in an hour: %(count)s") % {"count": cells.number(highest)}
-    note = "" if hours.step == 1 else _("Estimated from every %(step)d-th row; the rare ones are exact.")
+    note = "" if hours.step == 1 else _("Estimated from one row in %(step)d; the rare ones are exact.")
     return Section(
         title=title,
         drawing=plots.bars(drawn, label=title, legend=[(name, str(words)) for name, words in parts], top=top),

@@ -18,6 +18,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
         server.start()
         with App(folder=folder, database_url=server.whole_url) as first:
             first.start()
+        figures.tell("PostgreSQL", server.query("SHOW server_version")[0][0])
         yield server
     finally:
         server.remove()

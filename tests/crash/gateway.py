@@ -171,8 +171,7 @@ class Load:
 
     def __init__(self, app: App, *, threads: int = 4, account: str = "merchant-2", pause_s: float = 0.01) -> None:
         self.gateway = Gateway(app)
-        self.acknowledged_at: list[float] = []  # monotonic
-        self.refused_at: list[float] = []  # 503 or no answer
+        self.acknowledged: list[tuple[float, float]] = []  # when each of those began and ended, monotonic
         self.account, self._pause_s = account, pause_s
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._run) for _ in range(threads)]
@@ -192,23 +191,25 @@ class Load:
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
+                began_at = time.monotonic()
                 answer = self.gateway.deliver(capture(amount=100, account=self.account))
                 is_fine = answer is not None and answer.status == 200
-                (self.acknowledged_at if is_fine else self.refused_at).append(time.monotonic())
+                if is_fine:
+                    self.acknowledged.append((began_at, time.monotonic()))
                 self._stop.wait(self._pause_s if is_fine else 0.05)
         except BaseException as failure:  # noqa: BLE001 (shown at the end of the `with`)
             self.failures.append(failure)
 
     def longest_pause_s(self, begin: float, end: float) -> float:
         """Return the longest time between two acknowledgements, from and to these moments (monotonic)."""
-        moments = [begin, *sorted(at for at in list(self.acknowledged_at) if begin < at < end), end]
+        moments = [begin, *sorted(at for _, at in list(self.acknowledged) if begin < at < end), end]
         return max(later - earlier for earlier, later in itertools.pairwise(moments))
 
     def first_acknowledged_after(self, moment: float, *, within_s: float) -> float:
-        """Wait for an acknowledgement that came later than the moment (monotonic); return the seconds from it."""
+        """Wait until a delivery begun after the moment (monotonic) is acknowledged; return the seconds from it."""
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:
-            if later := [at for at in list(self.acknowledged_at) if at > moment]:
+            if later := [ended_at for began_at, ended_at in list(self.acknowledged) if began_at > moment]:
                 return min(later) - moment
             time.sleep(0.01)
         raise AssertionError(f"no 2xx within {within_s} s; {self.gateway.tries}; {self.gateway.app.read_log()[-2000:]}")
