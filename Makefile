@@ -68,7 +68,7 @@ check-django:
 	done
 	@cd .venv/sql && sed '/^COMMIT;$$/d; 2,$${/^BEGIN;$$/d;}' 0001_*.sql 0002_*.sql >first.sql \
 		&& echo 'COMMIT;' >>first.sql && rm 0001_*.sql 0002_*.sql
-	@.venv/bin/squawk --config .squawk.toml .venv/sql/*.sql
+	@.venv/bin/squawk --config payments/migrations/squawk.toml .venv/sql/*.sql
 
 stop reset:
 	@if test -x $(PY); then $(PY) -m project.embedded $(subst reset,remove,$@); fi
