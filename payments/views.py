@@ -44,8 +44,8 @@ from payments.gateways import base
 from payments.replies import Answer, Reply
 
 QUEUE_S: Final = 2.0  # how long a delivery waits for its batch; with 3 s of transaction it stays within the deadline
-# A settlement takes some ms; one that takes longer is stuck, and deliveries go on beside it with the next permit.
-PATIENCE_S: Final = 0.05
+# A settlement takes some tens of ms; one that takes so long is stuck, and others go on beside it with the next permit.
+PATIENCE_S: Final = 0.25
 QUEUE_MAX: Final = 10_000  # never reached: threads are fewer. A number all the same, so that the queue has an end
 
 

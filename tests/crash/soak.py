@@ -76,7 +76,7 @@ class Tally:
 
     def require_worth(self) -> None:
         """Raise Void unless both things that can happen to a killed delivery happened often enough."""
-        at_least = max(1, self.kills_total // 10)
+        at_least = max(1, self.kills_total // 20)
         for what in ("committed_unanswered", "booked_by_retry", "rolled_back", "snapshots"):
             if getattr(self, what) < at_least:
                 raise Void(f"{what}: {getattr(self, what)}, wanted at least {at_least}. {self.lines()}")
