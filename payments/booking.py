@@ -14,7 +14,8 @@ from payments import facts, ledger, postings
 from payments.facts import FactKind, Told
 from payments.findings import Found
 from payments.ledger import Account, AccountKey, Corrected, Leg, Original, Posting
-from payments.payment_states import Ref, State, payment_of
+from payments.payment_states import payment_of
+from payments.precedence import Ref, State
 
 # Single ids of these kinds, and failures of them, are named; a total of theirs may also be told.
 _NAMED: Final = {

@@ -123,9 +123,14 @@ def take(candidates: Sequence[Candidate]) -> dict[Key, Decision]:
     # One order of keys for everybody, or two batches would wait for each other.
     decisions = {key: _expected(asking[key]) for key in sorted(asking)}
     rows = [
-        (*key, _storable(asking[key].notice.event_type), json.dumps(decision.fingerprint), decision.outcome, *reply)
+        (
+            *key,
+            _storable(asking[key].notice.event_type),
+            json.dumps(decision.fingerprint),
+            decision.outcome,
+            *_reply_columns(decision.reply),
+        )
         for key, decision in decisions.items()
-        if (reply := _reply_columns(decision.reply))
     ]
     with connection.cursor() as cursor:
         cursor.execute(_TAKE, [FINGERPRINT_VERSION, *database.arrays(rows)])

@@ -7,7 +7,7 @@ After a crash: a dispute's row is committed with the transfers that changed it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Final
 
 from django.db import connection
@@ -16,7 +16,8 @@ from payments import database
 from payments.facts import FactKind, Told, escape
 from payments.findings import Found
 from payments.ledger import Posting
-from payments.payment_states import Ref, State, payment_of
+from payments.payment_states import payment_of
+from payments.precedence import Ref, State
 
 _COLUMN: Final = {
     FactKind.DISPUTE_FUNDS_WITHDRAWN: "withdrawn",
@@ -71,7 +72,7 @@ def save(
     if not changes:
         return [], []
     refs = sorted(changes)
-    rows = [(*ref, c.payment_id, c.withdrawn, c.returned, c.lost, c.outcome) for ref in refs if (c := changes[ref])]
+    rows = [(*ref, *astuple(changes[ref])) for ref in refs]
     endpoint_ids, references, payment_ids, *columns = database.arrays(rows)
     with connection.cursor() as cursor:
         cursor.execute(_INSERT, [endpoint_ids, references, payment_ids])

@@ -41,7 +41,7 @@ from payments import (
 from payments.facts import Fact, Told
 from payments.findings import Found
 from payments.gateways import base
-from payments.payment_states import Ref
+from payments.precedence import Ref
 from payments.registrations import Registered
 from payments.replies import Answer
 
@@ -249,24 +249,30 @@ def _settle_in_transaction(jobs: Sequence[Job], known: Known) -> list[Answer]:
 
     owners = [candidate for candidate in candidates if candidate.is_owner]
     quarantine_rivals(owners, decisions)
-    told: list[Told] = []
-    positions: list[range] = []  # in `told`, of each owner's facts
-    for owner in owners:
-        facts_told = _tell(owner, decisions)
-        positions.append(range(len(told), len(told) + len(facts_told)))
-        told += facts_told
+    told, spans = tell_all(owners, decisions)
     booked = book(
         told,
         found=[finding for candidate in candidates for finding in _findings_of(candidate)],
         event_ids={claim_id: key[1] for key, d in decisions.items() if (claim_id := d.claim_id) is not None},
     )
-    for owner, span in zip(owners, positions, strict=True):
+    for owner, span in zip(owners, spans, strict=True):
         if is_known(booked, span):
             reply = owner.endpoint.gateway.acknowledge(owner.notice.event_id, "duplicate")
             decisions[owner.key].amend(outcome="duplicate", reply=reply)
     claims.amend(decisions.values())
     failpoints.hit("before_commit")
     return [_worst(_answer(candidate, decisions[candidate.key]) for candidate in delivery) for delivery in deliveries]
+
+
+def tell_all(owners: Iterable[claims.Candidate], decisions: Known) -> tuple[list[Told], list[range]]:
+    """Return the facts of claimed events as told, and for each event where among them its own stand."""
+    told: list[Told] = []
+    spans: list[range] = []
+    for owner in owners:
+        own = _tell(owner, decisions)
+        spans.append(range(len(told), len(told) + len(own)))
+        told += own
+    return told, spans
 
 
 def _tell(owner: claims.Candidate, decisions: Known) -> list[Told]:
@@ -279,6 +285,8 @@ def quarantine_rivals(owners: Sequence[claims.Candidate], decisions: Known) -> N
     Whoever saw one such delivery could send it again under other payments' ids. Staff who name the event can still book
     it with `retry`.
     """
+    if not any(owner.endpoint.has_one_payment_per_reference for owner in owners):
+        return
     told = [(owner, one) for owner in owners for one in _tell(owner, decisions)]
     captures = [
         (owner, one)

@@ -21,7 +21,7 @@ from django.db.models.expressions import RawSQL
 
 from payments import database, models, postings
 from payments.facts import Told
-from payments.payment_states import State
+from payments.precedence import State
 
 AccountKey = tuple[str, str]  # code, currency
 Leg = tuple[AccountKey, str, int]  # account, "debit" or "credit", minor units

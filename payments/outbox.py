@@ -289,11 +289,8 @@ def _record_failed(failed: Sequence[Failure], tries_max: int) -> list[bool]:
 # What staff do and see ------------------------------------------------------------------------------------------------
 
 
-def requeue(message_ids: Collection[int], *, actor: str, reason: str) -> int:
-    """Give dead messages all their tries again, due now; close their findings; return how many were dead.
-
-    Raises ValueError without a reason.
-    """
+def requeue(message_ids: Collection[int], *, why: staff.Why) -> int:
+    """Give dead messages all their tries again, due now; close their findings; return how many were dead."""
     dead = models.OutboxMessage.objects.filter(id__in=message_ids, state=models.OutboxMessage.State.DEAD)
     with transaction.atomic():
         keys = list(dead.order_by("id").select_for_update().values_list("key", flat=True))
@@ -302,7 +299,7 @@ def requeue(message_ids: Collection[int], *, actor: str, reason: str) -> int:
         )
         findings.close_healed([(DEAD, key) for key in keys])
         for key in keys:
-            staff.record(actor=actor, action="requeue", subject=key, reason=reason)
+            why.record("requeue", key)
     return len(keys)
 
 

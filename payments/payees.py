@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from payments import conf, database, intake, ledger, payment_states, staff
-from payments.payment_states import Ref
+from payments.precedence import Ref
 from payments.registrations import Registered
 
 SECONDS: Final = 10.0  # for one transaction, retries included

@@ -15,7 +15,7 @@ from django.db import connection
 from payments import database, models
 from payments.facts import escape
 from payments.findings import Found
-from payments.payment_states import Ref
+from payments.precedence import Ref
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import Q, QuerySet
 
 from payments import claims, conf, confirmation, database, findings, handlers, intake, limits, models, staff
-from payments.facts import Told
 from payments.findings import Found
 from payments.gateways import base
 
@@ -159,18 +158,18 @@ class _Run:
             return ["quarantined"]
 
     def _book(self, events: Sequence[models.Event], jobs: Sequence[intake.Job]) -> list[str]:
-        candidates = [replace(job.candidates[0]) for job in jobs]
+        # Known by the id that they were claimed under, also where today's adapter would compose another.
+        candidates = [
+            replace(one, notice=replace(one.notice, event_id=event.event_id))
+            for event, job in zip(events, jobs, strict=True)
+            for one in job.candidates
+        ]
+        decisions = {
+            one.key: claims.Decision({}, event.claim_id) for one, event in zip(candidates, events, strict=True)
+        }
         if not self.is_chosen:
-            decisions = {
-                one.key: claims.Decision({}, event.claim_id) for one, event in zip(candidates, events, strict=True)
-            }
             intake.quarantine_rivals(candidates, decisions)
-        told: list[Told] = []
-        spans: list[range] = []
-        for event, one in zip(events, candidates, strict=True):
-            facts = intake.tell(one.endpoint, one.notice.facts, claim_id=event.claim_id)
-            spans.append(range(len(told), len(told) + len(facts)))
-            told += facts
+        told, spans = intake.tell_all(candidates, decisions)
         subjects = [_subject(event) for event in events]
         booked = intake.book(
             told,

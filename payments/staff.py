@@ -19,14 +19,7 @@ class Why:
 
     def record(self, action: str, subject: str, **detail: Any) -> int:
         """Record that this was done to a subject; needs the transaction of what was done."""
-        return record(actor=self.actor, action=action, subject=subject, reason=self.reason, detail=detail)
-
-
-def record(*, actor: str, action: str, subject: str, reason: str, detail: dict[str, Any] | None = None) -> int:
-    """Record an action and return its id. Needs the transaction of what was done; reason must say something."""
-    if not reason.strip():
-        raise ValueError("a reason is required")
-    row = models.StaffAction.objects.create(
-        actor=actor, action=action, subject=subject, reason=reason.strip(), detail=detail or {}
-    )
-    return int(row.pk)
+        row = models.StaffAction.objects.create(
+            actor=self.actor, action=action, subject=subject, reason=self.reason.strip(), detail=detail
+        )
+        return int(row.pk)

@@ -17,7 +17,7 @@ from typing import Any, Final
 from django.db import connection, transaction
 
 from payments import models
-from payments.payment_states import TOTALS_CHANGED
+from payments.precedence import TOTALS_CHANGED
 
 BROKEN_MAX: Final = 1000  # findings of one check: enough to know, and a run that finds millions still ends
 IDLE_S_MAX: Final = 10  # between two of its statements; this takes milliseconds
@@ -53,20 +53,21 @@ class Report:
 def verify(*, full: bool) -> Report:
     """Verify the ledger in one snapshot, safe beside live deliveries; record the run and move the checkpoint.
 
-    full: from the beginning, else what transactions wrote since the last run's horizon.
+    full: from the beginning, else what transactions wrote since the last run's horizon, unless that found something.
     """
     started_at, clock = datetime.now(UTC), time.monotonic()
-    report = Report(is_full=full)
+    report = Report()
     with _snapshot() as cursor:
         cursor.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
         horizon = cursor.fetchone()[0]
         since = 0 if full else _last_horizon(horizon)
         scope = _scope(since, horizon)
+        report.is_full = scope["full"]
         report.broken = find_broken(cursor, scope, report.checked)
         if not report.broken:
             cursor.execute(_MOVE_CHECKPOINT, scope)
         models.Verification.objects.create(
-            is_full=since == 0,
+            is_full=report.is_full,
             horizon=horizon if not report.broken else since,
             checked=report.checked,
             broken=[asdict(one) for one in report.broken],
@@ -95,8 +96,11 @@ def _scope(since: int, horizon: int) -> dict[str, Any]:
 
 def _last_horizon(now: int) -> int:
     latest = models.Verification.objects.order_by("-finished_at", "-id").first()
-    # A cluster restored from a dump counts its transactions anew: begin at the beginning then.
-    return latest.horizon if latest is not None and latest.horizon <= now else 0
+    # What was broken in the part already verified would not be seen again by looking only at what is new. And a cluster
+    # restored from a dump counts its transactions anew.
+    if latest is None or latest.broken or latest.horizon > now:
+        return 0
+    return latest.horizon
 
 
 @contextmanager

@@ -41,7 +41,7 @@ def _close(chosen: Sequence[Finding], given: Mapping[str, Any], why: staff.Why) 
 
 
 def _requeue(messages: Sequence[OutboxMessage], given: Mapping[str, Any], why: staff.Why) -> str:
-    requeued = outbox.requeue([message.pk for message in messages], actor=why.actor, reason=why.reason)
+    requeued = outbox.requeue([message.pk for message in messages], why=why)
     return _now("Messages that will be sent again: %(requeued)d.") % {"requeued": requeued}
 
 

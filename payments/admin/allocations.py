@@ -9,7 +9,7 @@ from payments import approvals, payees, staff
 from payments.admin.act import Refused
 from payments.admin.retries import assert_money_is_served
 from payments.models import Account, Finding, Payment
-from payments.payment_states import STAFF_RANK
+from payments.precedence import STAFF_RANK
 
 
 def is_waiting(payment: Payment) -> bool:

@@ -164,15 +164,7 @@ class _Subject(NamedTuple):
 
 
 def _notice(item: _Item, endpoint: base.EndpointConfig, *, is_alone: bool) -> base.Notice:
-    facts: tuple[Fact, ...] = ()
-    ignored = unusable = None
-    try:
-        _assert_of_interest(item, endpoint)
-        facts = _facts(item, endpoint)
-    except base.Ignorable as reason:
-        ignored = str(reason)
-    except (base.Unusable, money.UnusableAmount) as reason:
-        unusable = str(reason)
+    facts, ignored, unusable = base.understand(lambda: _facts(item, endpoint))
     names = ("eventCode", "pspReference", "success", "merchantAccountCode")
     return base.Notice(
         event_id=base.composed_event_id(*(item.signed[name] for name in names)),
@@ -206,6 +198,7 @@ def _assert_of_interest(item: _Item, endpoint: base.EndpointConfig) -> None:
 
 def _facts(item: _Item, endpoint: base.EndpointConfig) -> tuple[Fact, ...]:
     """Translate what happened.  https://docs.adyen.com/development-resources/webhooks/webhook-types"""
+    _assert_of_interest(item, endpoint)
     subject = _Subject.of(item)
     if item.code == "AUTHORISATION":
         return _authorisation(item, subject, endpoint)

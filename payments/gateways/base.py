@@ -8,12 +8,12 @@ strictly: duplicate members, NaN and Infinity are not JSON here, and no number e
 import abc
 import hmac
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from hashlib import blake2b, sha256
-from typing import Any, ClassVar, Final, Never
+from typing import Any, ClassVar, Final, NamedTuple, Never
 
 from payments import money, replies
 from payments.facts import Fact, escape
@@ -252,6 +252,24 @@ def canonical_json(value: object) -> str:
     return _CANONICAL.encode(value)
 
 
+class Understood(NamedTuple):
+    """What an event says: its facts, or why it has none; as in Notice."""
+
+    facts: tuple[Fact, ...] = ()
+    ignored: str | None = None
+    unusable: str | None = None
+
+
+def understand(read: Callable[[], tuple[Fact, ...]]) -> Understood:
+    """Return the facts that `read` finds in an event, or the reason that it raises for there being none."""
+    try:
+        return Understood(facts=read())
+    except Ignorable as reason:
+        return Understood(ignored=str(reason))
+    except (Unusable, money.UnusableAmount) as reason:
+        return Understood(unusable=str(reason))
+
+
 def unreadable(
     verified: Verified,
     why: str = "the body is not an event of this gateway's shape",
@@ -332,6 +350,14 @@ def moment_from_unix(seconds: object, name: str) -> datetime:
     if type(seconds) is int and 946_684_800 <= seconds < 4_133_980_800:  # 2000 to 2100
         return datetime.fromtimestamp(seconds, UTC)
     raise Unusable(f"{name} is not a time in seconds between 2000 and 2100")
+
+
+def moment_from_unix_or(seconds: object, default: datetime) -> datetime:
+    """Return integer seconds since 1970 as `moment_from_unix`, the default where they are no usable time."""
+    try:
+        return moment_from_unix(seconds, "time")
+    except Unusable:
+        return default
 
 
 def assert_fresh(timestamp: str, now: datetime) -> None:

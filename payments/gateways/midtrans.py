@@ -92,14 +92,7 @@ class Midtrans(base.Gateway):
         if not isinstance(document, dict):
             return [base.unreadable(verified)]
         refunds = _told_refunds(document)
-        facts: tuple[Fact, ...] = ()
-        ignored = unusable = None
-        try:
-            facts = _believed_facts(verified)
-        except base.Ignorable as reason:
-            ignored = str(reason)
-        except (base.Unusable, money.UnusableAmount) as reason:
-            unusable = str(reason)
+        facts, ignored, unusable = base.understand(lambda: _believed_facts(verified))
         return [
             base.Notice(
                 event_id=_event_id(document, refunds),

@@ -51,32 +51,18 @@ class Razorpay(base.Gateway):
         document, header_id = verified.document, verified.headers.get(_ID_HEADER)
         if not isinstance(document, dict):
             return [base.unreadable(verified, event_id=header_id)]
-        facts: _Facts = ()
-        ignored = unusable = None
-        try:
-            facts = _facts(document, endpoint)
-        except base.Ignorable as reason:
-            ignored = str(reason)
-        except (base.Unusable, money.UnusableAmount) as reason:
-            unusable = str(reason)
+        facts, ignored, unusable = base.understand(lambda: _facts(document, endpoint))
         return [
             base.Notice(
                 event_id=header_id or base.body_event_id(verified.body),
                 event_type=base.type_name(document.get("event")),
-                occurred_at=_created(document, default=verified.received_at),
+                occurred_at=base.moment_from_unix_or(document.get("created_at"), verified.received_at),
                 fingerprint=_fingerprint(document),
                 facts=facts,
                 ignored=ignored,
                 unusable=unusable,
             )
         ]
-
-
-def _created(document: _Entity, *, default: datetime) -> datetime:
-    try:
-        return base.moment_from_unix(document.get("created_at"), "created_at")
-    except base.Unusable:
-        return default
 
 
 def _entities(document: _Entity) -> _Entities:

@@ -69,19 +69,12 @@ class Stripe(base.Gateway):
             event_id = _event_id(document)
         except base.Unusable:
             return [base.unreadable(verified)]
-        facts: _Facts = ()
-        ignored = unusable = None
-        try:
-            facts = _facts(document, endpoint)
-        except base.Ignorable as reason:
-            ignored = str(reason)
-        except (base.Unusable, money.UnusableAmount) as reason:
-            unusable = str(reason)
+        facts, ignored, unusable = base.understand(lambda: _facts(document, endpoint))
         return [
             base.Notice(
                 event_id=event_id,
                 event_type=base.type_name(document.get("type")),
-                occurred_at=_created(document, default=verified.received_at),
+                occurred_at=base.moment_from_unix_or(document.get("created"), verified.received_at),
                 fingerprint=_fingerprint(document),
                 facts=facts,
                 ignored=ignored,
@@ -99,13 +92,6 @@ def _event_id(document: _Object) -> str:
     event_id = base.identifier(document.get("id"), "id")
     account = base.optional_identifier(document.get("account"), "account")
     return base.composed_event_id(account, event_id) if account else base.composed_event_id(event_id)
-
-
-def _created(document: _Object, *, default: datetime) -> datetime:
-    try:
-        return base.moment_from_unix(document.get("created"), "created")
-    except base.Unusable:
-        return default
 
 
 def _object(document: _Object) -> _Object:

@@ -62,14 +62,7 @@ class Xendit(base.Gateway):
         if not isinstance(data, dict):
             return [base.unreadable(verified, event_id=header_id)]
         event_type = _event_type(document)
-        facts: tuple[Fact, ...] = ()
-        ignored = unusable = None
-        try:
-            facts = _facts(event_type, data, verified.received_at)
-        except base.Ignorable as reason:
-            ignored = str(reason)
-        except (base.Unusable, money.UnusableAmount) as reason:
-            unusable = str(reason)
+        facts, ignored, unusable = base.understand(lambda: _facts(event_type, data, verified.received_at))
         told = {name: data[name] for name in _TOLD if name in data}
         return [
             base.Notice(

@@ -18,7 +18,7 @@ from django.core.management import call_command
 from django.db import OperationalError, connection, transaction
 from pytest_django import Settings
 
-from payments import destinations, limits, models, outbox, relay, wire
+from payments import destinations, limits, models, outbox, relay, staff, wire
 from tests import receiver as receivers
 from tests.deliveries import Deliver, outcome
 from tests.receiver import Receiver, Reply
@@ -311,8 +311,8 @@ def test_requeued_message_has_all_its_tries_again(shop: Settings, enqueue: Enque
     relay_once()
 
     with pytest.raises(ValueError, match="reason"):
-        outbox.requeue([row.pk], actor="ayu", reason=" ")
-    requeued = outbox.requeue([row.pk, sent.pk], actor="ayu", reason="their disk was full")
+        outbox.requeue([row.pk], why=staff.Why(actor="ayu", reason=" "))
+    requeued = outbox.requeue([row.pk, sent.pk], why=staff.Why(actor="ayu", reason="their disk was full"))
 
     assert requeued == 1
     assert not models.Finding.objects.filter(closed_at=None).exists()

@@ -176,7 +176,7 @@ def server(respond: Respond) -> Iterator[tuple[str, Counter[str]]]:
     try:
         yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}", came
     finally:
-        listening.close()
+        loop.call_soon_threadsafe(listening.close)  # a loop's objects are its own thread's
         asyncio.run_coroutine_threadsafe(asyncio.sleep(0.05), loop).result()  # let connections see their end
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
