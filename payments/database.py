@@ -179,7 +179,10 @@ def in_transaction(work: Callable[[], Result], deadline: float) -> Result:
     """
     for attempt in range(1, TRIES_MAX + 1):
         is_committing = False
-        connection.ensure_connection()
+        try:
+            connection.ensure_connection()
+        except (DatabaseError, InterfaceError) as error:
+            raise TransactionFailed from error
         raw = connection.connection
         try:
             with transaction.atomic(durable=True):
@@ -188,10 +191,10 @@ def in_transaction(work: Callable[[], Result], deadline: float) -> Result:
             return result
         except (DatabaseError, InterfaceError) as error:
             is_lost = raw.closed
-            is_useless = is_lost and (is_committing or time.monotonic() > deadline)
-            is_again = (is_lost or sqlstate(error) in TRY_AGAIN) and not is_committing and attempt < TRIES_MAX
-            _tell_failure(error, is_lost=is_lost, is_retried=is_again and not is_useless)
-            if is_useless:
+            is_last = attempt == TRIES_MAX or time.monotonic() > deadline
+            is_again = (is_lost or sqlstate(error) in TRY_AGAIN) and not is_committing and not is_last
+            _tell_failure(error, is_lost=is_lost, is_retried=is_again)
+            if is_lost and not is_again:
                 raise TransactionFailed from error
             if not is_again:
                 raise

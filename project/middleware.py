@@ -1,33 +1,53 @@
-"""What the project adds to Django's middleware. Must not touch webhooks: a reply is the same every time."""
+"""What the project makes of Django's middleware for staff. Must not touch webhooks.
 
+A webhook's reply is the same every time: no header may follow the caller's language or a cookie of theirs. And it must
+be cheap: sessions, languages, users and messages cost a delivery as much as verifying it does.
+"""
+
+from typing import Any
+
+from django.contrib.auth.middleware import AuthenticationMiddleware
+from django.contrib.messages.middleware import MessageMiddleware
 from django.contrib.sessions.middleware import SessionMiddleware
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.middleware.locale import LocaleMiddleware
 from django.utils import translation
 
 
-class StaffLocaleMiddleware(LocaleMiddleware):
-    """Chooses the reader's language for the admin only.
+class StaffOnly:
+    """Lets all requests but those of staff pass by the middleware it is mixed into."""
 
-    Elsewhere it would add a Content-Language header that follows the caller's Accept-Language, and a re-delivery
-    must get the headers that the first delivery got.
-    """
+    get_response: Any
 
-    def process_request(self, request: HttpRequest) -> None:
-        if request.path_info.startswith("/admin/"):
-            super().process_request(request)
-
-    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
         if not request.path_info.startswith("/admin/"):
+            response: HttpResponseBase = self.get_response(request)
             return response
-        response = super().process_response(request, response)
-        translation.deactivate()  # or the thread's next delivery would be answered in this reader's language
+        return self.answer_staff(request)
+
+    def answer_staff(self, request: HttpRequest) -> HttpResponseBase:
+        response: HttpResponseBase = super().__call__(request)  # type: ignore[misc]
         return response
 
 
-class StaffSessionMiddleware(SessionMiddleware):
-    """Answers about sessions in the admin only: elsewhere a caller's odd cookie would be answered with a Set-Cookie."""
+class StaffSessionMiddleware(StaffOnly, SessionMiddleware):
+    """Elsewhere, a caller's odd cookie would be answered with a Set-Cookie."""
 
-    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
-        return super().process_response(request, response) if request.path_info.startswith("/admin/") else response
+
+class StaffLocaleMiddleware(StaffOnly, LocaleMiddleware):
+    """Elsewhere, it would add a Content-Language header that follows the caller's Accept-Language."""
+
+    def answer_staff(self, request: HttpRequest) -> HttpResponseBase:
+        try:
+            return super().answer_staff(request)
+        finally:
+            translation.deactivate()  # or the thread's next delivery would be answered in this reader's language
+
+
+class StaffAuthenticationMiddleware(StaffOnly, AuthenticationMiddleware):
+    """Nobody else logs in."""
+
+
+class StaffMessageMiddleware(StaffOnly, MessageMiddleware):
+    """Nobody else reads messages."""

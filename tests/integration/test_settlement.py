@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test.utils import CaptureQueriesContext
 
 from payments import booking, claims, conf, database, intake, models, outbox, payees
@@ -399,3 +400,51 @@ def test_connection_lost_at_commit_is_not_tried_again(
     assert len(calls) == 2  # the second is the next delivery's
     assert outcomes(again) == ["applied"] * 2
     assert books()["merchant-1 IDR"] == 20_000
+
+
+@with_commits
+def test_connection_lost_each_time_is_no_members_fault(
+    small_demo: None, books: Books, other: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that ends every session: after the last try all hear "later"; nobody is then tried alone."""
+    original, calls = outbox.enqueue_transfers, []
+
+    def lose(*args: Any, **kwargs: Any) -> None:
+        calls.append(1)
+        kill_session(other)
+        original(*args, **kwargs)
+
+    jobs = [capture("pay_1"), capture("pay_2")]
+    with monkeypatch.context() as outage:
+        outage.setattr(outbox, "enqueue_transfers", lose)
+        answers = settle(*jobs)
+
+    assert outcomes(answers) == ["SettlementFailed"] * 2
+    assert len(calls) == database.TRIES_MAX
+    assert outcomes(settle(*jobs)) == ["applied"] * 2
+    assert books()["merchant-1 IDR"] == 20_000
+
+
+@with_commits
+def test_no_connection_for_a_further_try_is_no_members_fault(
+    small_demo: None, other: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection is lost and the pool has no other: all hear "later"."""
+    taken = []
+
+    def no_other(self: Any) -> None:
+        if self.connection is None:
+            raise OperationalError("couldn't get a connection")
+
+    def lose(candidates: Sequence[claims.Candidate]) -> dict[claims.Key, claims.Decision]:
+        taken.append(len(candidates))
+        monkeypatch.setattr(BaseDatabaseWrapper, "ensure_connection", no_other)
+        kill_session(other)
+        return take(candidates)
+
+    take = claims.take
+    monkeypatch.setattr(claims, "take", lose)
+    answers = settle(capture("pay_1"), capture("pay_2"))
+
+    assert outcomes(answers) == ["SettlementFailed"] * 2
+    assert taken == [2]
