@@ -68,8 +68,8 @@ def run(command: str, *arguments: object) -> Ran:
     raise AssertionError("a command ends with its status")
 
 
-def run_apart(command: str, *arguments: object, failpoint: str = "") -> Ran:
-    """Run it in a process of its own, which dies at the failpoint (status -9)."""
+def run_apart(command: str, *arguments: object, failpoint: str = "", stdout: int = subprocess.PIPE) -> Ran:
+    """Run it in a process of its own, which dies at the failpoint (status -9). stdout: where to it prints."""
     environment = os.environ | {
         "DATABASE_URL": database_url(),
         "DJANGO_SETTINGS_MODULE": "project.settings",
@@ -80,7 +80,8 @@ def run_apart(command: str, *arguments: object, failpoint: str = "") -> Ran:
         [sys.executable, "manage.py", command, *map(str, arguments), "--json"],
         cwd=CHECKOUT,
         env=environment,
-        capture_output=True,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
         check=False,
     )

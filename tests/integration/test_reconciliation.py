@@ -1,6 +1,7 @@
 """`reconcile` over what webhooks brought and what they didn't: verdicts, bookings, findings, and what a kill leaves."""
 
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -392,6 +393,29 @@ def test_conversion_moves_what_is_owed_to_the_payouts_currency(
     assert again.data["matched"] == again.data["lines"]
 
 
+def test_conversion_that_bought_another_amount_is_a_finding(small_demo: None, tmp_path: Path, books: Balances) -> None:
+    """A corrected report of the same lines: what was sold agrees, what came of it doesn't, and it says both amounts."""
+    run("reconcile", "stripe", PAYLOADS / "stripe__converted.csv")
+    booked = books()
+    text = (PAYLOADS / "stripe__converted.csv").read_text()
+    corrected = tmp_path / "corrected.csv"
+    corrected.write_text(text.replace("eur,6.10,0.42,5.68,", "eur,6.20,0.42,5.78,"))
+
+    ran = run("reconcile", "stripe", corrected)
+
+    assert (ran.status, ran.verdicts) == (1, {"matched": 3, "fees_differing": 1})
+    (finding,) = ran.data["findings"]
+    assert (finding["kind"], finding["subject"]) == ("fee_differs", "stripe:txn_c1:converted")
+    assert finding["detail"]["why"] == "bought 6.20 EUR, here 6.10 EUR"
+    assert [(one["currency"], one["difference"], one["unexplained"]) for one in ran.data["summary"]] == [
+        ("EUR", 10, 0),
+        ("JPY", 0, 0),
+    ]
+    assert books() == booked
+    assert run("reconcile", "stripe", PAYLOADS / "stripe__converted.csv").status == 0
+    assert open_findings() == set()
+
+
 def test_fee_of_another_amount_is_a_finding_and_no_verdict(small_demo: None, client: Client, tmp_path: Path) -> None:
     """The line's own fact agrees; that the webhook told another fee is said beside it."""
     for name in cases.story("razorpay")["events"]:
@@ -666,6 +690,7 @@ def twin(deliver: Deliver, client: Client) -> str:
         "reconcile_sighted",
         "reconcile_found",
         "reconcile_finished",
+        "reconcile_kept",
     ],
 )
 def test_run_after_a_kill_reports_what_an_unkilled_one_reports(
@@ -693,6 +718,22 @@ def test_run_after_a_kill_reports_what_an_unkilled_one_reports(
     assert models.Reconciliation.objects.filter(endpoint__slug="demo").count() == 1
     totals = books()
     assert totals["receivable:demo IDR"] == totals["receivable:twin IDR"]
+
+
+def test_report_that_nobody_read_is_told_again(reconcile: Reconcile, tmp_path: Path) -> None:
+    """Whoever should have read it is gone: exit 2, and the next run says what this one would have said."""
+    file = plain(tmp_path, [line(), line(payment="bad", amount="x")])
+    unread, pipe = os.pipe()
+    os.close(unread)
+
+    untold = run_apart("reconcile", "demo", file, stdout=pipe)
+    os.close(pipe)
+    told = run("reconcile", "demo", file)
+    after = run("reconcile", "demo", file)
+
+    assert untold.status == 2
+    assert told.verdicts == {"booked": 1, "missing_here": 1}
+    assert after.verdicts == {"matched": 1, "missing_here": 1}
 
 
 def test_finished_run_is_not_gone_on_with(reconcile: Reconcile) -> None:

@@ -55,7 +55,12 @@ class Command(base.Command):
             raise base.CouldNotRun("The database was lost. Run it again: it goes on where it was") from error
         finally:
             progress.end()
-        return base.Result(report.as_json(), _lines(report), has_findings=bool(report.findings_total))
+        return base.Result(
+            report.as_json(),
+            _lines(report),
+            has_findings=bool(report.findings_total),
+            when_told=lambda: reconciliation.finish(report),
+        )
 
 
 def _request(options: dict[str, Any]) -> Request:
