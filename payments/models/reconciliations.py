@@ -14,8 +14,9 @@ class Reconciliation(models.Model):
     file_digest     SHA-256 of the file
     asked_from, asked_to   the window that was asked for; null: the days that the lines cover
     window_from, window_to   the window, half-open; null until there is a report, and where no line has a time
-    counts          {verdict: how many lines}, and of fees and conversions booked beside them
+    counts          {verdict: how many lines}, of fees and conversions booked beside them, and of lines without a use
     summary         per currency: the gateway's total, ours, the difference and what explains it, in minor units
+                    (summary.py)
     finished_at     when its report was told; null: it runs, or was killed
     """
 

@@ -262,10 +262,11 @@ class _Run:
 
     def _count(self) -> None:
         lines: Counter[str] = Counter()
-        fees = conversions = 0
+        fees = conversions = unusable = 0
         for verdict, is_beside, kind, count in self._stage.counts():
             if not is_beside:
                 lines[verdict] += count
+                unusable += 0 if kind else count
             elif verdict == BOOKED:
                 fees += count if kind in facts.FEES else 0
                 conversions += count if kind not in facts.FEES else 0
@@ -278,6 +279,7 @@ class _Run:
             "conversions_booked": conversions,
             "fees_differing": noted.get(FEE_DIFFERS, 0),
             "ignored": self._ignored,
+            "unusable": unusable,
         }
 
     def _list_findings(self) -> None:

@@ -2,12 +2,15 @@
 
 import json
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from django.core.management import call_command
 from django.db import connection
 from django.test import Client
 
@@ -508,6 +511,7 @@ def test_summary_explains_the_difference_to_zero(deliver: Deliver, reconcile: Re
             "difference": -20_500,
             "explained": {"differs": -1_000, "missing_there": -19_500},
             "unexplained": 0,
+            "items": [],
         },
         {
             "currency": "USD",
@@ -516,8 +520,34 @@ def test_summary_explains_the_difference_to_zero(deliver: Deliver, reconcile: Re
             "difference": 10_000,
             "explained": {"differs": 10_000},
             "unexplained": 0,
+            "items": [],
         },
     ]
+
+
+def test_summary_can_be_added_up_line_by_line(deliver: Deliver, tmp_path: Path) -> None:
+    """As a person reads it: each reason is the sum of what stands below it, the difference that of the reasons."""
+    for n in range(1, 13):  # which the statement has on the day before
+        deliver("payment.captured", payment=f"pay_{n:02}", account="merchant-1", amount=n * 100_000)
+    before = "2026-11-29T10:00:00Z"
+    lines = [line(payment=f"pay_{n:02}", amount=n * 100_000, at=before) for n in range(1, 13)]
+    file = plain(tmp_path, [*lines, line(payment="new", amount=3, at=before), line(payment="bad", amount="x")])
+    out = StringIO()
+
+    with pytest.raises(SystemExit):
+        call_command("reconcile", "demo", file, "--from", "2026-11-29", "--to", "2026-11-30", stdout=out)
+
+    told = [text for text in out.getvalue().splitlines() if text.startswith("IDR")]
+    assert [re.sub("  +", " ", text) for text in told] == [
+        "IDR gateway's statement 78,000.03",
+        "IDR our books 0.03",
+        "IDR difference 78,000.00",
+        "IDR lines of what happened on other days here 78,000.00",
+        *[f"IDR demo:pay_{n:02}:captured, 2026-11-30T10:00:00+00:00 {n},000.00" for n in range(1, 11)],
+        "IDR and others 23,000.00",
+        "IDR unexplained 0.00",
+    ]
+    assert "1 lines can't be used: what they move is in none of these amounts" in out.getvalue()
 
 
 def test_lost_webhooks_are_reported_by_endpoint_and_day(deliver: Deliver, reconcile: Reconcile) -> None:

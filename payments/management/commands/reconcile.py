@@ -100,7 +100,10 @@ def _lines(report: Report) -> list[str]:
         f"no webhook brought {one['facts']:,} facts of {one['endpoint']} on {one['day']} (UTC)"
         for one in report.lost_webhooks
     ]
-    return [*lines, *summary.describe(report.summary)]
+    lines += summary.describe(report.summary)
+    if counts["unusable"]:  # which whoever adds the file up will miss here
+        lines.append(f"{counts['unusable']:,} lines can't be used: what they move is in none of these amounts")
+    return lines
 
 
 def _finding(kind: str, subject: str, detail: dict[str, Any]) -> str:
