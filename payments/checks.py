@@ -10,7 +10,7 @@ from being served.
     E004  a demo secret in production                      W004  an Adyen key is not hexadecimal
     E005  PAYMENTS_CONFIRM_URL is no address               W005  unsigned fields are believed, and could be confirmed
     E006  an outbox destination can't be used              W006  only a token proves deliveries
-    W009  mail is to be sent, and no server is named       W007  `confirms` where there is nothing to ask
+    W010  mail is to be sent, and no server is named       W007  `confirms` where there is nothing to ask
                                                            W008  secrets that are no endpoint's
 """
 
@@ -126,7 +126,7 @@ def check_outbox(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list
         Warning(
             f"Messages to {', '.join(mailboxes)} go by mail, and EMAIL_URL is empty: port 25 of this machine is tried.",
             hint="Set EMAIL_URL to smtp+tls://user:password@host:587, and DEFAULT_FROM_EMAIL to an address of yours.",
-            id="payments.W009",
+            id="payments.W010",
         )
     ]
 

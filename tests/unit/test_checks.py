@@ -112,9 +112,9 @@ def test_e006_destination_that_cannot_be_used(settings: Settings) -> None:
     assert of_settings() == []
 
 
-def test_w009_mail_without_a_server(settings: Settings) -> None:
+def test_w010_mail_without_a_server(settings: Settings) -> None:
     settings.PAYMENTS_OUTBOX = {"office": {"url": "mailto:office@example.com", "secrets": ()}}
-    assert_only(of_settings(), "payments.W009", "EMAIL_URL", "DEFAULT_FROM_EMAIL", "office")
+    assert_only(of_settings(), "payments.W010", "EMAIL_URL", "DEFAULT_FROM_EMAIL", "office")
 
     settings.EMAIL_HOST = "mail.example.com"
     assert of_settings() == []
