@@ -174,9 +174,10 @@ _HAS_STATEMENT: Final = """
 # line. Of totals only that part needs one which no single id accounts for; the newest account for it first.
 _MISSING_THERE: Final = f"""
     INSERT INTO statement_difference (is_beside, verdict, key, kind, booked_amount, booked_currency, occurred_at, why)
-    SELECT false, 'missing_there', key, kind, amount, currency, occurred_at, ''
+    SELECT false, 'missing_there', key, kind, amount, currency, occurred_at, why
     FROM (
         SELECT t.key, t.kind, t.currency, t.occurred_at,
+               CASE WHEN {_HAS_STATEMENT.format("t")} THEN 'an earlier statement told of it' ELSE '' END AS why,
                CASE WHEN n.named_kind IS NULL THEN t.amount ELSE LEAST(t.amount, (
                    SELECT COALESCE(sum(CASE x.kind WHEN t.kind THEN x.amount ELSE -x.amount END), 0)
                           - COALESCE(sum(x.amount) FILTER (WHERE x.kind = t.kind AND x.id > t.id), 0)

@@ -190,6 +190,19 @@ def test_what_is_not_due_yet_is_not_missing(small_demo: None, client: Client, tm
     assert late.verdicts["missing_there"] > 0
 
 
+def test_what_an_earlier_statement_told_of_is_said_so(deliver: Deliver, reconcile: Reconcile) -> None:
+    """Statements that overlap, as those of payouts do: it is missing in this one, and whoever looks need not go on."""
+    deliver("payment.captured", payment="pay_1", amount=10_000)
+    deliver("payment.captured", payment="pay_2", amount=10_000)
+    reconcile(line(payment="pay_1"), line(payment="first"), options=DAY)
+
+    ran = reconcile(line(payment="later"), options=DAY)
+
+    told = {one["subject"].split(":")[1]: one["detail"].get("why", "") for one in ran.data["findings"]}
+    earlier = "an earlier statement told of it"
+    assert told == {"pay_1": earlier, "first": earlier, "pay_2": ""}
+
+
 def test_transfer_that_was_reversed_before_any_statement_needs_no_line(deliver: Deliver, reconcile: Reconcile) -> None:
     """Original and reversal explain each other; but one that a statement told of must be told of again."""
     deliver("payment.captured", payment="never", account="merchant-1", amount=10_000)
