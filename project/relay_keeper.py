@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from typing import Final
+from typing import Final, NoReturn
 
 from django.core.management import execute_from_command_line
 
@@ -27,11 +27,16 @@ def main(server: int) -> None:
     while os.getppid() == server:
         relay = os.fork()
         if relay == 0:
-            threading.Thread(target=_end_without, args=(keeper,), daemon=True).start()
-            execute_from_command_line(["manage.py", "relay_outbox"])
+            _run_relay(keeper)
         if (status := _wait(relay, server)) is not None:
             sys.stderr.write(f"the relay ended ({status}), another one starts\n")
             time.sleep(PAUSE_S)
+
+
+def _run_relay(keeper: int) -> NoReturn:
+    threading.Thread(target=_end_without, args=(keeper,), daemon=True).start()
+    execute_from_command_line(["manage.py", "relay_outbox"])
+    raise AssertionError("Bug: a command ends with its status")
 
 
 def _wait(relay: int, server: int) -> int | None:

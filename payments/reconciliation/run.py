@@ -99,7 +99,8 @@ def reconcile(request: Request, *, now: datetime, progress: Progress = lambda wh
 def finish(report: Report) -> None:
     """Note that a report was told. Until then, a run over the same file goes on with this one and reports the same."""
     if report.run_id is not None:
-        runs.finish(report.run_id)
+        with database.connected(_soon()):
+            runs.finish(report.run_id)
 
 
 def _digest(path: Path) -> str:
