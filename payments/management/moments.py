@@ -1,7 +1,7 @@
-"""Points in time as people type them: a day or a time of ISO 8601, in UTC unless they name a zone; or days ago."""
+"""Points in time as people type them: a day or a time of ISO 8601, in a zone that they need not name; or days ago."""
 
 from argparse import ArgumentTypeError
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Final
 
 from payments.management import base
@@ -9,19 +9,19 @@ from payments.management import base
 _DAYS_MAX: Final = 36_500
 
 
-def moment(text: str) -> datetime:
-    """Return the moment; a day is its beginning. Raises CouldNotRun."""
+def moment(text: str, zone: tzinfo = UTC) -> datetime:
+    """Return the moment; a day is its beginning. zone: where the text names none. Raises CouldNotRun."""
     try:
         parsed = datetime.fromisoformat(text)
     except ValueError as error:
         raise base.CouldNotRun(
             f"{text} is not a day or a time of ISO 8601: 2026-11-30 or 2026-11-30T10:00:00Z"
         ) from error
-    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=zone)
 
 
-def optional_moment(text: str | None) -> datetime | None:
-    return None if text is None else moment(text)
+def optional_moment(text: str | None, zone: tzinfo = UTC) -> datetime | None:
+    return None if text is None else moment(text, zone)
 
 
 def days(text: str) -> int:

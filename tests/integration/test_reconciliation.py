@@ -174,6 +174,21 @@ def test_days_are_counted_in_the_statements_own_zone(deliver: Deliver, reconcile
     assert (ran.data["from"], ran.data["to"]) == ("2026-11-30T00:00:00+07:00", "2026-12-01T00:00:00+07:00")
 
 
+@pytest.mark.parametrize(
+    ("gateway", "offset"),
+    [("stripe", "+00:00"), ("adyen", "+00:00"), ("xendit", "+07:00"), ("midtrans", "+07:00"), ("razorpay", "+05:30")],
+)
+def test_day_that_is_asked_for_is_one_of_the_statements(small_demo: None, gateway: str, offset: str) -> None:
+    """Who types a day means it as the gateway does; whoever names a zone is believed."""
+    file = PAYLOADS / STORIES[gateway]
+
+    day = run("reconcile", gateway, file, "--dry-run", "--from", "2026-11-30", "--to", "2026-12-01")
+    told = run("reconcile", gateway, file, "--dry-run", "--from", "2026-11-30T00:00:00+01:00")
+
+    assert (day.data["from"], day.data["to"]) == (f"2026-11-30T00:00:00{offset}", f"2026-12-01T00:00:00{offset}")
+    assert told.data["from"] == "2026-11-30T00:00:00+01:00"
+
+
 def test_what_is_not_due_yet_is_not_missing(small_demo: None, client: Client, tmp_path: Path) -> None:
     """Stripe settles within seven days: only what is older at the window's end should be in the statement."""
     story = cases.story("stripe")

@@ -29,7 +29,9 @@ class Command(base.Command):
             "--from",
             dest="begin",
             metavar="T",
-            help="what happened from then on should be in it, ISO 8601, UTC unless said; default: the first line's day",
+            help="what happened from then on should be in it, ISO 8601; default: the first line's day. Days are counted"
+            " as the gateway does: xendit's and midtrans' in Jakarta's zone, razorpay's in India's, others in UTC;"
+            " another zone: 2026-11-30T00:00+01:00",
         )
         parser.add_argument("--to", dest="end", metavar="T", help="until before then; default: the end of the last day")
         parser.add_argument(
@@ -72,13 +74,14 @@ def _request(options: dict[str, Any]) -> Request:
     columns = [column.partition("=") for column in options["column"]]
     if not all(name and title for name, _, title in columns):
         raise base.CouldNotRun("--column takes NAME=TITLE")
-    begin, end = optional_moment(options["begin"]), optional_moment(options["end"])
+    statement = statements.REGISTRY[options["format"] or statements.OF_GATEWAY[endpoint.gateway.name]]
+    begin, end = (optional_moment(options[name], statement.days_zone) for name in ("begin", "end"))
     if begin is not None and end is not None and begin >= end:
         raise base.CouldNotRun("--from is not before --to")
     return Request(
         endpoint=endpoint,
         path=Path(options["file"]),
-        format=options["format"] or statements.OF_GATEWAY[endpoint.gateway.name],
+        format=statement.name,
         columns={name: title for name, _, title in columns},
         begin=begin,
         end=end,
