@@ -9,8 +9,8 @@ from being served.
     E003  a statement ends before its wait for a lock      W003  a Standard Webhooks secret is none
     E004  a demo secret in production                      W004  an Adyen key is not hexadecimal
     E005  PAYMENTS_CONFIRM_URL is no address               W005  unsigned fields are believed, and could be confirmed
-                                                           W006  only a token proves deliveries
-                                                           W007  `confirms` where there is nothing to ask
+    E006  an outbox destination can't be used              W006  only a token proves deliveries
+    W010  mail is to be sent, and no server is named       W007  `confirms` where there is nothing to ask
                                                            W008  secrets that are no endpoint's
 """
 
@@ -23,7 +23,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import DatabaseError, transaction
 
-from payments import conf, gateways, intake, models, views
+from payments import conf, destinations, gateways, intake, models, views
 from payments.gateways import adyen, base, standard_webhooks
 
 TAG: Final = "payments"
@@ -104,6 +104,31 @@ def _is_confidential(url: str) -> bool:
     except ValueError:
         return False
     return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and host in _LOCAL))
+
+
+@register(TAG)
+def check_outbox(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """What keeps messages from being sent."""
+    try:
+        configured = destinations.configured().values()
+    except destinations.Misconfigured as problem:
+        return [
+            Error(
+                f"{problem}. Messages are kept, and can't be sent.",
+                hint="Set it, or take the name out of PAYMENTS_OUTBOX_DESTINATIONS.",
+                id="payments.E006",
+            )
+        ]
+    mailboxes = [one.name for one in configured if isinstance(one, destinations.Mailbox)]
+    if not mailboxes or settings.is_overridden("EMAIL_HOST"):  # type: ignore[misc]  # the plugin sees settings only
+        return []
+    return [
+        Warning(
+            f"Messages to {', '.join(mailboxes)} go by mail, and EMAIL_URL is empty: port 25 of this machine is tried.",
+            hint="Set EMAIL_URL to smtp+tls://user:password@host:587, and DEFAULT_FROM_EMAIL to an address of yours.",
+            id="payments.W010",
+        )
+    ]
 
 
 # Endpoints ------------------------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def handler(*facts: str) -> Callable[[Function], Function]:
     It must not call other services, send mail or use transaction.on_commit (a crash would lose it: enqueue instead),
     write or lock rows of this app, or swallow a database error outside of a savepoint of its own. What of it can be
     seen is refused. If it raises, its own work is rolled back, the money stands, and a finding handler_failed is
-    opened; `retry` runs it again.
+    opened; `retry --handlers` runs it again.
 
     Raises ValueError for an unknown fact or a function registered twice, TypeError for an async one.
     """
@@ -223,24 +223,32 @@ class Again:
         return Again(self.done + other.done, self.failed + other.failed)
 
 
-def run_again(*, claim_ids: Collection[int] | None = None) -> Again:
+def run_again(
+    *,
+    claim_ids: Collection[int] | None = None,
+    dry_run: bool = False,
+    progress: Callable[[int], None] = lambda tried: None,
+) -> Again:
     """Run what open findings say failed, for these claims or all; close the findings of what goes well now.
 
-    Each in a transaction of its own, so not to be called inside one. A handler that is no longer registered stays
-    failed. Raises the database's errors.
+    dry_run: each is run, and undone. Each in a transaction of its own, so not to be called inside one. A handler that
+    is no longer registered stays failed. Raises the database's errors.
     """
     opened = models.Finding.objects.filter(kind=FAILED, closed_at=None)
     if claim_ids is not None:
         opened = opened.filter(detail__claim__in=list(claim_ids))
-    results = [_run_finding(finding_id) for finding_id in opened.order_by("id").values_list("id", flat=True)]
-    return sum(results, Again())
+    total = Again()
+    for tried, finding_id in enumerate(opened.order_by("id").values_list("id", flat=True), start=1):
+        total += _run_finding(finding_id, dry_run)
+        progress(tried)
+    return total
 
 
-def _run_finding(finding_id: int) -> Again:
-    return database.in_transaction(lambda: _run_found(finding_id), time.monotonic() + AGAIN_S)
+def _run_finding(finding_id: int, dry_run: bool) -> Again:
+    return database.in_transaction(lambda: _run_found(finding_id, dry_run), time.monotonic() + AGAIN_S)
 
 
-def _run_found(finding_id: int) -> Again:
+def _run_found(finding_id: int, dry_run: bool) -> Again:
     opened = models.Finding.objects.filter(id=finding_id, closed_at=None)
     finding = opened.select_for_update(no_key=True).first()
     if finding is None:  # somebody else's run went well meanwhile
@@ -249,6 +257,9 @@ def _run_found(finding_id: int) -> Again:
         pk=finding.detail["transfer_id"]
     )
     found = _run_registered(finding, booked.of_row(transfer), transfer.claim_id)
+    if dry_run:
+        transaction.set_rollback(True)
+        return Again(done=int(found is None), failed=int(found is not None))
     if found is None:
         findings.close_healed([(FAILED, finding.subject)])
         return Again(done=1)

@@ -286,6 +286,34 @@ def _record_failed(failed: Sequence[Failure], tries_max: int) -> list[bool]:
     return [row[-1] for row in told]
 
 
+# Forgetting -----------------------------------------------------------------------------------------------------------
+
+_FORGET_BODIES: Final = """
+    UPDATE payments_outboxmessage SET body = ''
+    WHERE id IN (
+        SELECT id FROM payments_outboxmessage
+        WHERE id > %s AND state = 'sent' AND sent_at < %s AND body <> ''
+        ORDER BY id LIMIT %s
+        FOR NO KEY UPDATE)
+    RETURNING id
+"""
+
+
+def count_bodies(*, before: datetime) -> tuple[int, int]:
+    """Return how many bodies of messages sent before then could be forgotten, and how many older ones aren't sent."""
+    is_sent = Q(state=models.OutboxMessage.State.SENT)
+    messages = models.OutboxMessage.objects
+    could = messages.filter(is_sent, sent_at__lt=before).exclude(body="")
+    return could.count(), messages.filter(~is_sent, created_at__lt=before).count()
+
+
+def forget_bodies(*, before: datetime, after_id: int, limit: int) -> list[int]:
+    """Empty the bodies of messages sent before then; return their ids. Needs a transaction."""
+    with connection.cursor() as cursor:
+        cursor.execute(_FORGET_BODIES, [after_id, before, limit])
+        return [row[0] for row in cursor.fetchall()]
+
+
 # What staff do and see ------------------------------------------------------------------------------------------------
 
 

@@ -127,9 +127,11 @@ PAYMENTS_CONNECTION_PERMITS = {
 
 PAYMENTS_OUTBOX_ALLOW_HOSTS = _items("PAYMENTS_OUTBOX_ALLOW_HOSTS")
 PAYMENTS_OUTBOX_TIMEOUT_MS = _integer("PAYMENTS_OUTBOX_TIMEOUT_MS", 5000)
-PAYMENTS_OUTBOX_TRIES_MAX = _integer("PAYMENTS_OUTBOX_TRIES_MAX", 12)
+# Together some three days: "multiple days" is what Standard Webhooks recommends; its example takes 75 hours.
+# https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
+PAYMENTS_OUTBOX_TRIES_MAX = _integer("PAYMENTS_OUTBOX_TRIES_MAX", 30)
 PAYMENTS_OUTBOX_BACKOFF_MS = _integer("PAYMENTS_OUTBOX_BACKOFF_MS", 1000)
-PAYMENTS_OUTBOX_BACKOFF_MAX_MS = _integer("PAYMENTS_OUTBOX_BACKOFF_MAX_MS", 3_600_000)
+PAYMENTS_OUTBOX_BACKOFF_MAX_MS = _integer("PAYMENTS_OUTBOX_BACKOFF_MAX_MS", 6 * 3_600_000)
 
 
 def _destination(name: str) -> dict[str, Any]:
@@ -138,7 +140,8 @@ def _destination(name: str) -> dict[str, Any]:
         f"PAYMENTS_OUTBOX_SECRETS_{_suffix(name)}",
     )
     url, signing_secrets = _text(url_name), _items(secrets_name)
-    for variable, value in ((url_name, url), (secrets_name, signing_secrets)):
+    is_signed = not url.startswith("mailto:")
+    for variable, value in ((url_name, url), (secrets_name, signing_secrets or not is_signed)):
         if not value:
             raise ImproperlyConfigured(f"{variable} must be set: PAYMENTS_OUTBOX_DESTINATIONS names {name!r}")
     return {"url": url, "secrets": signing_secrets}
@@ -221,6 +224,22 @@ def _database(url: str) -> dict[str, Any]:
 
 DATABASES = {"default": _database(EMBEDDED_POSTGRESQL.url if EMBEDDED_POSTGRESQL else _text("DATABASE_URL"))}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# Mail -------------------------------------------------------------------------------------------------------
+
+
+def _mail(url: str) -> dict[str, Any]:
+    try:
+        config: dict[str, Any] = env.email_url_config(url)
+    except (ValueError, ImproperlyConfigured):
+        raise ImproperlyConfigured("EMAIL_URL must be like smtp+tls://user:password@host:587") from None  # may show it
+    return {name: value for name, value in config.items() if name.startswith("EMAIL_")}
+
+
+# EMAIL_HOST and what else Django knows of a mail server; unset, all of it is Django's own default.
+if _text("EMAIL_URL"):
+    globals().update(_mail(_text("EMAIL_URL")))
+DEFAULT_FROM_EMAIL = _text("DEFAULT_FROM_EMAIL", "webmaster@localhost")
 
 # Django -----------------------------------------------------------------------------------------------------
 

@@ -1,5 +1,7 @@
 """The start path of `make run`: database, tables, recovery, the demo, then the server in this process's place.
 
+Where messages are to be sent, a relay runs beside it (relay_keeper.py).
+
 The first start and one after a crash are the same. All of it is one process, because after a crash it is seconds
 that count, and loading Django again for each step would take most of them.
 
@@ -29,6 +31,8 @@ def main() -> None:
     finally:
         pools.close()
         sys.stdout.flush()
+    if settings.PAYMENTS_OUTBOX:
+        subprocess.Popen([sys.executable, "-m", "project.relay_keeper", str(os.getpid())])
     os.execv(sys.executable, [sys.executable, "-m", "gunicorn"])  # noqa: S606
 
 
@@ -36,8 +40,12 @@ def _prepare() -> None:
     if settings.EMBEDDED_POSTGRESQL:
         settings.EMBEDDED_POSTGRESQL.start(tell=_tell)
     django.setup()
-    from payments import recovery
+    from payments import destinations, recovery
 
+    try:
+        destinations.configured()
+    except destinations.Misconfigured as problem:
+        raise ImproperlyConfigured(str(problem)) from problem
     recovery.wait_for_database(recovery.DATABASE_WAIT_S)
     if _run("migrate", "--check", "--verbosity", "0") and _migrate():
         sys.exit(2)

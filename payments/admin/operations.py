@@ -103,7 +103,8 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
         return [
             Section(
                 title=_("What is sent"),
-                text=bodies.shown(instance.body.encode()).text,
+                text=bodies.shown(instance.body.encode()).text if instance.body else None,
+                empty=_("The body was pruned after its retention time."),
                 note=instance.last_error,
                 buttons=acts.buttons(request, instance),
             ),

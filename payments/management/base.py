@@ -7,6 +7,7 @@ import abc
 import json
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,11 +21,15 @@ class CouldNotRun(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a command did: data for --json, lines for a person, and whether there is something to look at."""
+    """What a command did: data for --json, lines for a person, and whether there is something to look at.
+
+    when_told   called once the result is written
+    """
 
     data: dict[str, Any]
     lines: list[str] = field(default_factory=list)
     has_findings: bool = False
+    when_told: Callable[[], object] = lambda: None
 
 
 class Command(BaseCommand, abc.ABC):
@@ -64,6 +69,10 @@ class Command(BaseCommand, abc.ABC):
         except OSError:  # a full disk, or a pipe that nobody reads: whoever asked has not got the answer
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise SystemExit(2) from None
+        try:
+            result.when_told()
+        except (DatabaseError, InterfaceError) as problem:
+            self._fail(f"the database: {str(problem).strip()}", as_json=False)  # there is one object on stdout already
         raise SystemExit(1 if result.has_findings else 0)
 
     def _fail(self, problem: str, *, as_json: bool) -> None:

@@ -1,20 +1,31 @@
-"""Points in time as people type them: a day or a time of ISO 8601, in UTC unless they name a zone."""
+"""Points in time as people type them: a day or a time of ISO 8601, in a zone that they need not name; or days ago."""
 
-from datetime import UTC, datetime
+from argparse import ArgumentTypeError
+from datetime import UTC, datetime, tzinfo
+from typing import Final
 
 from payments.management import base
 
+_DAYS_MAX: Final = 36_500
 
-def moment(text: str) -> datetime:
-    """Return the moment; a day is its beginning. Raises CouldNotRun."""
+
+def moment(text: str, zone: tzinfo = UTC) -> datetime:
+    """Return the moment; a day is its beginning. zone: where the text names none. Raises CouldNotRun."""
     try:
         parsed = datetime.fromisoformat(text)
     except ValueError as error:
         raise base.CouldNotRun(
             f"{text} is not a day or a time of ISO 8601: 2026-11-30 or 2026-11-30T10:00:00Z"
         ) from error
-    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=zone)
 
 
-def optional_moment(text: str | None) -> datetime | None:
-    return None if text is None else moment(text)
+def optional_moment(text: str | None, zone: tzinfo = UTC) -> datetime | None:
+    return None if text is None else moment(text, zone)
+
+
+def days(text: str) -> int:
+    """Return a number of days, as the type of an argument. Raises ArgumentTypeError."""
+    if not text.isdecimal() or int(text) > _DAYS_MAX:
+        raise ArgumentTypeError(f"{text} is not a whole number of days from 0 to {_DAYS_MAX}")
+    return int(text)

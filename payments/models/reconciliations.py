@@ -13,10 +13,11 @@ class Reconciliation(models.Model):
 
     file_digest     SHA-256 of the file
     asked_from, asked_to   the window that was asked for; null: the days that the lines cover
-    window_from, window_to   the window, half-open; null until the run is finished, and where no line has a time
-    counts          {verdict: how many lines}, and of fees and conversions booked beside them
+    window_from, window_to   the window, half-open; null until there is a report, and where no line has a time
+    counts          {verdict: how many lines}, of fees and conversions booked beside them, and of lines without a use
     summary         per currency: the gateway's total, ours, the difference and what explains it, in minor units
-    finished_at     null: it runs, or was killed
+                    (summary.py)
+    finished_at     when its report was told; null: it runs, or was killed
     """
 
     endpoint = models.ForeignKey(Endpoint, on_delete=models.PROTECT, db_constraint=False, db_index=False)
@@ -49,7 +50,7 @@ class Reconciliation(models.Model):
 class ReconciliationLine(models.Model):
     """What of a run a person may want to see: everything but the lines that matched.
 
-    A booked line is written in the transaction that books it, the others when the run is finished.
+    A booked line is written in the transaction that books it, the others with the run's report.
 
     number     of the line in the file; null: booked here, and no line is there
     is_beside  a fee or a conversion that stands beside the line's own fact

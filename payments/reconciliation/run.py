@@ -5,7 +5,8 @@ missing here is booked through intake.book, the same way as a webhook's facts, C
 live deliveries.
 
 After a crash: what was booked is known by its key, and each booked line is noted in the transaction that books it. The
-next run over the same file goes on with the unfinished one and reports what that would have reported.
+next run over the same file goes on with the unfinished one and reports what that would have reported. A run is finished
+when somebody was told its report: the next one after that compares anew, and what this one booked has matched by then.
 """
 
 import hashlib
@@ -54,8 +55,12 @@ class Request:
 
 @dataclass(slots=True)
 class Report:
-    """What came of it. Amounts in minor units; begin and end are None where nothing says what days it is about."""
+    """What came of it. Amounts in minor units; begin and end are None where nothing says what days it is about.
 
+    run_id   the row of Reconciliation; None: a dry run
+    """
+
+    run_id: int | None = None
     is_resumed: bool = False
     begin: datetime | None = None
     end: datetime | None = None
@@ -80,8 +85,8 @@ class Report:
 def reconcile(request: Request, *, now: datetime, progress: Progress = lambda what, done, whole: None) -> Report:
     """Compare a statement with the ledger, book what is missing here, and say what else is not so.
 
-    Raises staging.AlreadyRunning, statements.base.StatementUnreadable, OSError, and database.TransactionFailed when the
-    database could not be used: run it again.
+    Call finish() when the report is told. Raises staging.AlreadyRunning, statements.base.StatementUnreadable, OSError,
+    and database.TransactionFailed when the database could not be used: run it again.
     """
     digest = _digest(request.path)
     with staging.opened() as stage:
@@ -89,6 +94,13 @@ def reconcile(request: Request, *, now: datetime, progress: Progress = lambda wh
         run.read()
         run.compare()
         return run.conclude()
+
+
+def finish(report: Report) -> None:
+    """Note that a report was told. Until then, a run over the same file goes on with this one and reports the same."""
+    if report.run_id is not None:
+        with database.connected(_soon()):
+            runs.finish(report.run_id)
 
 
 def _digest(path: Path) -> str:
@@ -108,7 +120,6 @@ class _Run:
         self._progress = progress
         self._books = request.endpoint.books
         self._unusable = f"{self._books.slug}:statement-{digest[:DIGEST_SHOWN]}:"
-        self._run_id: int | None = None
         self._ignored = 0
         self._first_at: datetime | None = None
         self._last_at: datetime | None = None
@@ -164,7 +175,7 @@ class _Run:
     def _begin_or_go_on(self) -> None:
         request = self._request
         with transaction.atomic(durable=True):
-            self._run_id, self._report.is_resumed = runs.begin_or_go_on(
+            self._report.run_id, self._report.is_resumed = runs.begin_or_go_on(
                 file_name=request.path.name,
                 endpoint_id=self._endpoint.id,
                 file_digest=self._digest,
@@ -178,11 +189,11 @@ class _Run:
     def compare(self) -> None:
         """Give every line its verdict; book what is missing here."""
         self._progress("compare", 0, None)
-        self._stage.match(self._run_id)
+        self._stage.match(self._report.run_id)
         failpoints.hit("reconcile_matched")
         whole, done = self._stage.count_open(), 0
         for chunk in self._stage.chunks():
-            history = self._stage.history(chunk, books_id=self._books.id, run_id=self._run_id)
+            history = self._stage.history(chunk, books_id=self._books.id, run_id=self._report.run_id)
             judged = list(verdicts.judge(chunk, history))
             if self._request.is_dry_run:
                 _leave(judged)
@@ -232,7 +243,7 @@ class _Run:
     # Concluding ------------------------------------------------------------------------------------------------------
 
     def conclude(self) -> Report:
-        """Find what is missing there, sum up, open the findings, finish the run."""
+        """Find what is missing there, sum up, open the findings, keep the report."""
         self._progress("conclude", 0, None)
         listed = statements.REGISTRY[self._request.format].lists
         with self._stage.snapshot():
@@ -245,16 +256,18 @@ class _Run:
         with database.connected():
             self._list_findings()
             if not self._request.is_dry_run:
-                self._finish()
+                self._keep()
+                failpoints.hit("reconcile_kept")
                 self._report.lost_webhooks = database.in_transaction(self._find_lost_webhooks, _soon())
         return self._report
 
     def _count(self) -> None:
         lines: Counter[str] = Counter()
-        fees = conversions = 0
+        fees = conversions = unusable = 0
         for verdict, is_beside, kind, count in self._stage.counts():
             if not is_beside:
                 lines[verdict] += count
+                unusable += 0 if kind else count
             elif verdict == BOOKED:
                 fees += count if kind in facts.FEES else 0
                 conversions += count if kind not in facts.FEES else 0
@@ -267,6 +280,7 @@ class _Run:
             "conversions_booked": conversions,
             "fees_differing": noted.get(FEE_DIFFERS, 0),
             "ignored": self._ignored,
+            "unusable": unusable,
         }
 
     def _list_findings(self) -> None:
@@ -276,14 +290,14 @@ class _Run:
             room = FINDINGS_LISTED_MAX - len(self._report.findings)
             self._report.findings += [_finding_as_json(one) for one in first[:room]]
 
-    def _finish(self) -> None:
-        """Write what was seen in chunks, each whole; finished by the last; killed before, it begins again."""
+    def _keep(self) -> None:
+        """Write what was seen in chunks, each whole, and the report with the last; killed before, it begins again."""
         database.in_transaction(self._forget_differences, _soon())
         for chunk in self._stage.differences(FINISH_CHUNK):
             database.in_transaction(partial(self._note_differences, chunk), _soon())
             failpoints.hit("reconcile_found")
         healed = self._stage.healed(books_id=self._books.id, kinds=FINDING_KINDS, unusable=self._unusable)
-        database.in_transaction(partial(self._finish_run, healed), _soon())
+        database.in_transaction(partial(self._keep_report, healed), _soon())
 
     def _forget_differences(self) -> None:
         database.lift_statement_timeout()
@@ -293,27 +307,26 @@ class _Run:
         findings.open_findings([_finding(one, self._books.id) for one in chunk if one.is_first])
         runs.note_differences(self._started_id, chunk)
 
-    def _finish_run(self, healed: Sequence[tuple[str, str]]) -> None:
+    def _keep_report(self, healed: Sequence[tuple[str, str]]) -> None:
         findings.close_healed(healed)
-        runs.finish(
+        runs.keep_report(
             self._started_id,
             begin=self._report.begin,
             end=self._report.end,
             counts=self._report.counts,
             summary=self._report.summary,
-            now=self._now,
         )
         failpoints.hit("reconcile_finished")
 
     def _find_lost_webhooks(self) -> list[dict[str, Any]]:
         database.lift_statement_timeout()
-        return lost_webhooks.find_lost_webhooks(reconciliation_id=self._run_id)
+        return lost_webhooks.find_lost_webhooks(reconciliation_id=self._report.run_id)
 
     @property
     def _started_id(self) -> int:
-        if self._run_id is None:
+        if self._report.run_id is None:
             raise AssertionError("Bug: a dry run books and writes nothing")
-        return self._run_id
+        return self._report.run_id
 
 
 def _leave(judged: Sequence[Judgement]) -> None:

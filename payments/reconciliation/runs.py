@@ -1,7 +1,7 @@
 """Reconciliations and what of their lines a person may want to see: the only writer of both tables.
 
 After a crash: a run that isn't finished was killed, for only one runs at a time. Lines that it booked are noted in the
-transactions that booked them, and stay; all else is written when it is finished, and written again by who goes on.
+transactions that booked them, and stay; all else is written with its report, and written again by who goes on.
 
 Raw SQL: lines are inserted beside bookings, while accounts are locked, and the ORM takes twice as long.
 """
@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from django.db import connection
+from django.db.models.functions import Now
 
 from payments import database, models
 from payments.reconciliation.staging import Difference
@@ -47,22 +48,25 @@ def note_differences(run_id: int, differences: Sequence[Difference]) -> None:
 
 
 def forget_differences(run_id: int) -> None:
-    """Forget what a run noted while it was being finished, and killed."""
+    """Forget what a run noted while its report was being kept, and killed."""
     models.ReconciliationLine.objects.filter(reconciliation_id=run_id).exclude(verdict=BOOKED).delete()
 
 
-def finish(
+def keep_report(
     run_id: int,
     *,
     begin: datetime | None,
     end: datetime | None,
     counts: dict[str, int],
     summary: list[dict[str, Any]],
-    now: datetime,
 ) -> None:
     models.Reconciliation.objects.filter(pk=run_id).update(
-        window_from=begin, window_to=end, counts=counts, summary=summary, finished_at=now
+        window_from=begin, window_to=end, counts=counts, summary=summary
     )
+
+
+def finish(run_id: int) -> None:
+    models.Reconciliation.objects.filter(pk=run_id).update(finished_at=Now())
 
 
 _INSERT_LINES: Final = """

@@ -98,6 +98,9 @@ _MATCH: Final = """
       AND (l.payment IS NULL OR l.payment = p.reference)
       AND (l.account IS NULL OR t.account_hint IS NULL OR l.account = t.account_hint)
       AND (r.unit IS NULL OR (r.first = l.position AND NOT l.is_summed))
+      AND (l.into_minor IS NULL OR EXISTS (
+          SELECT FROM payments_entry e
+          WHERE e.transfer_id = t.id AND e.currency = l.into_currency AND e.amount = l.into_minor))
 """
 
 # All others, those of one sum beside each other.
@@ -115,9 +118,14 @@ _OPEN: Final = """
     ANALYZE statement_verdict; ANALYZE statement_open;
 """
 
+# Only a conversion has entries in another currency than its transfer's: what was bought.
 _TRANSFERS: Final = """
-    SELECT t.key, t.id, t.kind, t.amount, t.currency, p.reference, t.account_hint
-    FROM payments_transfer t LEFT JOIN payments_payment p ON p.id = t.payment_id
+    SELECT t.key, t.id, t.kind, t.amount, t.currency, p.reference, t.account_hint, into_.amount, into_.currency
+    FROM payments_transfer t
+    LEFT JOIN payments_payment p ON p.id = t.payment_id
+    LEFT JOIN LATERAL (SELECT e.amount, e.currency FROM payments_entry e
+                       WHERE e.transfer_id = t.id AND e.currency <> t.currency
+                       ORDER BY e.line LIMIT 1) into_ ON true
     WHERE t.key = ANY(%s::text[])
 """
 _CAPTURED: Final = """
@@ -166,9 +174,10 @@ _HAS_STATEMENT: Final = """
 # line. Of totals only that part needs one which no single id accounts for; the newest account for it first.
 _MISSING_THERE: Final = f"""
     INSERT INTO statement_difference (is_beside, verdict, key, kind, booked_amount, booked_currency, occurred_at, why)
-    SELECT false, 'missing_there', key, kind, amount, currency, occurred_at, ''
+    SELECT false, 'missing_there', key, kind, amount, currency, occurred_at, why
     FROM (
         SELECT t.key, t.kind, t.currency, t.occurred_at,
+               CASE WHEN {_HAS_STATEMENT.format("t")} THEN 'an earlier statement told of it' ELSE '' END AS why,
                CASE WHEN n.named_kind IS NULL THEN t.amount ELSE LEAST(t.amount, (
                    SELECT COALESCE(sum(CASE x.kind WHEN t.kind THEN x.amount ELSE -x.amount END), 0)
                           - COALESCE(sum(x.amount) FILTER (WHERE x.kind = t.kind AND x.id > t.id), 0)

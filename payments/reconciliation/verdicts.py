@@ -15,7 +15,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from payments import facts
+from payments import facts, money
 from payments.facts import Fact, FactKind
 
 MATCHED: Final = "matched"
@@ -99,6 +99,8 @@ class Known(NamedTuple):
     currency: str
     payment: str | None
     account: str | None
+    into_minor: int | None = None  # of a conversion, as in Row
+    into_currency: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +174,19 @@ def differences(row: Row, known: Known) -> str:
         "currency": row.currency != known.currency,
         "payment": row.payment is not None and row.payment != known.payment,
         "account": None not in (row.account, known.account) and row.account != known.account,
+        f"bought {_shown(row)}, here {_shown(known)}": _bought(row) != _bought(known),
     }
     return ", ".join(name for name, is_so in differing.items() if is_so)
+
+
+def _bought(one: Row | Known) -> tuple[int | None, str | None]:
+    return one.into_minor, one.into_currency
+
+
+def _shown(one: Row | Known) -> str:
+    if one.into_minor is None or one.into_currency is None:
+        return "nothing"
+    return f"{money.format_major(one.into_minor, one.into_currency)} {one.into_currency}"
 
 
 def _without_payment(row: Row) -> Judgement:

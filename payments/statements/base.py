@@ -11,7 +11,7 @@ import io
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone, tzinfo
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import BinaryIO, ClassVar, Final
 
 from payments import money
@@ -81,6 +81,8 @@ class Statement(abc.ABC):
     """One format. Subclasses hold no state; one instance serves everybody."""
 
     name: ClassVar[str]
+    # Of the days that such a statement is made for, where that is not written on its lines.
+    days_zone: ClassVar[tzinfo] = UTC
     # What such a statement lists one by one. Another kind's absence from it means nothing.
     lists: ClassVar[frozenset[FactKind]] = frozenset(
         {

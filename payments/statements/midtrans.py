@@ -36,6 +36,7 @@ _TITLES: Final = {
 
 class Midtrans(CsvStatement):
     name = "midtrans"
+    days_zone = _ZONE
     required = ("transaction_id", "order_id", "status", "amount", "occurred_at")
 
     def column(self, title: str) -> str:

@@ -24,6 +24,7 @@ _ZONE: Final = timezone(timedelta(hours=5, minutes=30))
 
 class Razorpay(Statement):
     name = "razorpay"
+    days_zone = _ZONE
 
     def lines(
         self, file: BinaryIO, endpoint: base.EndpointConfig, columns: Mapping[str, str]

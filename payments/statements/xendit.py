@@ -30,6 +30,7 @@ _ZONE: Final = timezone(timedelta(hours=7))
 
 class Xendit(CsvStatement):
     name = "xendit"
+    days_zone = _ZONE
     required = (
         *("Status", "Type", "Currency", "Amount", "Net Amount", "Reference", "Transaction ID", "Invoice ID"),
         *("Product ID", "Timestamp - Created"),

@@ -1,12 +1,16 @@
 """`reconcile` over what webhooks brought and what they didn't: verdicts, bookings, findings, and what a kill leaves."""
 
 import json
+import os
+import re
 import threading
 from collections.abc import Callable, Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from django.core.management import call_command
 from django.db import connection
 from django.test import Client
 
@@ -170,6 +174,21 @@ def test_days_are_counted_in_the_statements_own_zone(deliver: Deliver, reconcile
     assert (ran.data["from"], ran.data["to"]) == ("2026-11-30T00:00:00+07:00", "2026-12-01T00:00:00+07:00")
 
 
+@pytest.mark.parametrize(
+    ("gateway", "offset"),
+    [("stripe", "+00:00"), ("adyen", "+00:00"), ("xendit", "+07:00"), ("midtrans", "+07:00"), ("razorpay", "+05:30")],
+)
+def test_day_that_is_asked_for_is_one_of_the_statements(small_demo: None, gateway: str, offset: str) -> None:
+    """Who types a day means it as the gateway does; whoever names a zone is believed."""
+    file = PAYLOADS / STORIES[gateway]
+
+    day = run("reconcile", gateway, file, "--dry-run", "--from", "2026-11-30", "--to", "2026-12-01")
+    told = run("reconcile", gateway, file, "--dry-run", "--from", "2026-11-30T00:00:00+01:00")
+
+    assert (day.data["from"], day.data["to"]) == (f"2026-11-30T00:00:00{offset}", f"2026-12-01T00:00:00{offset}")
+    assert told.data["from"] == "2026-11-30T00:00:00+01:00"
+
+
 def test_what_is_not_due_yet_is_not_missing(small_demo: None, client: Client, tmp_path: Path) -> None:
     """Stripe settles within seven days: only what is older at the window's end should be in the statement."""
     story = cases.story("stripe")
@@ -184,6 +203,19 @@ def test_what_is_not_due_yet_is_not_missing(small_demo: None, client: Client, tm
     assert soon.verdicts == {}
     assert [one["explained"].get("in_settlement") for one in soon.data["summary"]] == [-500]
     assert late.verdicts["missing_there"] > 0
+
+
+def test_what_an_earlier_statement_told_of_is_said_so(deliver: Deliver, reconcile: Reconcile) -> None:
+    """Statements that overlap, as those of payouts do: it is missing in this one, and whoever looks need not go on."""
+    deliver("payment.captured", payment="pay_1", amount=10_000)
+    deliver("payment.captured", payment="pay_2", amount=10_000)
+    reconcile(line(payment="pay_1"), line(payment="first"), options=DAY)
+
+    ran = reconcile(line(payment="later"), options=DAY)
+
+    told = {one["subject"].split(":")[1]: one["detail"].get("why", "") for one in ran.data["findings"]}
+    earlier = "an earlier statement told of it"
+    assert told == {"pay_1": earlier, "first": earlier, "pay_2": ""}
 
 
 def test_transfer_that_was_reversed_before_any_statement_needs_no_line(deliver: Deliver, reconcile: Reconcile) -> None:
@@ -392,6 +424,29 @@ def test_conversion_moves_what_is_owed_to_the_payouts_currency(
     assert again.data["matched"] == again.data["lines"]
 
 
+def test_conversion_that_bought_another_amount_is_a_finding(small_demo: None, tmp_path: Path, books: Balances) -> None:
+    """A corrected report of the same lines: what was sold agrees, what came of it doesn't, and it says both amounts."""
+    run("reconcile", "stripe", PAYLOADS / "stripe__converted.csv")
+    booked = books()
+    text = (PAYLOADS / "stripe__converted.csv").read_text()
+    corrected = tmp_path / "corrected.csv"
+    corrected.write_text(text.replace("eur,6.10,0.42,5.68,", "eur,6.20,0.42,5.78,"))
+
+    ran = run("reconcile", "stripe", corrected)
+
+    assert (ran.status, ran.verdicts) == (1, {"matched": 3, "fees_differing": 1})
+    (finding,) = ran.data["findings"]
+    assert (finding["kind"], finding["subject"]) == ("fee_differs", "stripe:txn_c1:converted")
+    assert finding["detail"]["why"] == "bought 6.20 EUR, here 6.10 EUR"
+    assert [(one["currency"], one["difference"], one["unexplained"]) for one in ran.data["summary"]] == [
+        ("EUR", 10, 0),
+        ("JPY", 0, 0),
+    ]
+    assert books() == booked
+    assert run("reconcile", "stripe", PAYLOADS / "stripe__converted.csv").status == 0
+    assert open_findings() == set()
+
+
 def test_fee_of_another_amount_is_a_finding_and_no_verdict(small_demo: None, client: Client, tmp_path: Path) -> None:
     """The line's own fact agrees; that the webhook told another fee is said beside it."""
     for name in cases.story("razorpay")["events"]:
@@ -484,6 +539,7 @@ def test_summary_explains_the_difference_to_zero(deliver: Deliver, reconcile: Re
             "difference": -20_500,
             "explained": {"differs": -1_000, "missing_there": -19_500},
             "unexplained": 0,
+            "items": [],
         },
         {
             "currency": "USD",
@@ -492,8 +548,34 @@ def test_summary_explains_the_difference_to_zero(deliver: Deliver, reconcile: Re
             "difference": 10_000,
             "explained": {"differs": 10_000},
             "unexplained": 0,
+            "items": [],
         },
     ]
+
+
+def test_summary_can_be_added_up_line_by_line(deliver: Deliver, tmp_path: Path) -> None:
+    """As a person reads it: each reason is the sum of what stands below it, the difference that of the reasons."""
+    for n in range(1, 13):  # which the statement has on the day before
+        deliver("payment.captured", payment=f"pay_{n:02}", account="merchant-1", amount=n * 100_000)
+    before = "2026-11-29T10:00:00Z"
+    lines = [line(payment=f"pay_{n:02}", amount=n * 100_000, at=before) for n in range(1, 13)]
+    file = plain(tmp_path, [*lines, line(payment="new", amount=3, at=before), line(payment="bad", amount="x")])
+    out = StringIO()
+
+    with pytest.raises(SystemExit):
+        call_command("reconcile", "demo", file, "--from", "2026-11-29", "--to", "2026-11-30", stdout=out)
+
+    told = [text for text in out.getvalue().splitlines() if text.startswith("IDR")]
+    assert [re.sub("  +", " ", text) for text in told] == [
+        "IDR gateway's statement 78,000.03",
+        "IDR our books 0.03",
+        "IDR difference 78,000.00",
+        "IDR lines of what happened on other days here 78,000.00",
+        *[f"IDR demo:pay_{n:02}:captured, 2026-11-30T10:00:00+00:00 {n},000.00" for n in range(1, 11)],
+        "IDR and others 23,000.00",
+        "IDR unexplained 0.00",
+    ]
+    assert "1 lines can't be used: what they move is in none of these amounts" in out.getvalue()
 
 
 def test_lost_webhooks_are_reported_by_endpoint_and_day(deliver: Deliver, reconcile: Reconcile) -> None:
@@ -666,6 +748,7 @@ def twin(deliver: Deliver, client: Client) -> str:
         "reconcile_sighted",
         "reconcile_found",
         "reconcile_finished",
+        "reconcile_kept",
     ],
 )
 def test_run_after_a_kill_reports_what_an_unkilled_one_reports(
@@ -693,6 +776,22 @@ def test_run_after_a_kill_reports_what_an_unkilled_one_reports(
     assert models.Reconciliation.objects.filter(endpoint__slug="demo").count() == 1
     totals = books()
     assert totals["receivable:demo IDR"] == totals["receivable:twin IDR"]
+
+
+def test_report_that_nobody_read_is_told_again(reconcile: Reconcile, tmp_path: Path) -> None:
+    """Whoever should have read it is gone: exit 2, and the next run says what this one would have said."""
+    file = plain(tmp_path, [line(), line(payment="bad", amount="x")])
+    unread, pipe = os.pipe()
+    os.close(unread)
+
+    untold = run_apart("reconcile", "demo", file, stdout=pipe)
+    os.close(pipe)
+    told = run("reconcile", "demo", file)
+    after = run("reconcile", "demo", file)
+
+    assert untold.status == 2
+    assert told.verdicts == {"booked": 1, "missing_here": 1}
+    assert after.verdicts == {"matched": 1, "missing_here": 1}
 
 
 def test_finished_run_is_not_gone_on_with(reconcile: Reconcile) -> None:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from io import StringIO
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -18,6 +19,7 @@ from payments import booked, conf, facts, gateways, handlers, intake, models, re
 from payments.gateways import base
 from tests import books, deliveries
 from tests.deliveries import Answer, Deliver, outcome
+from tests.integration import statements
 from tests.settling import capture, settle
 from tests.unit.gateways import cases, signing
 
@@ -389,6 +391,43 @@ def test_failed_handlers_run_again(deliver: Deliver, monkeypatch: pytest.MonkeyP
     broken.clear()
     assert retry("--event", "evt_1") == (0, counts(retried=1, duplicate=1, handlers_done=1))
     assert ran == ["demo:pay_1:captured"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_failed_handlers_of_what_no_event_told_run_again(
+    small_demo: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A statement booked the capture, a registration moved it: there is no event to retry, and no money moves again."""
+    ran: list[str] = []
+    broken = [True]
+    monkeypatch.setattr(handlers, "_handlers", {})
+
+    @handlers.handler("PaymentCaptured", "Allocation")
+    def tell(told: booked.Booked) -> None:
+        if broken:
+            raise ValueError("not ready")
+        ran.append(told.key)
+
+    statements.run("reconcile", "demo", statements.plain(tmp_path, [statements.line()]))
+    statements.run("register_payment", "demo", "pay_1", "merchant-1", 10_000, "IDR")
+    failed, balances = open_findings(), books.read().balances
+
+    by_event = retry("--since", "2026-01-01")
+    still_broken = retry("--handlers")
+    broken.clear()
+    foreseen = retry("--handlers", "--dry-run")
+    ran_dry, ran[:] = list(ran), []
+    open_before = open_findings()
+    done = retry("--handlers")
+
+    assert [kind for kind, _ in failed] == ["handler_failed"] * 2
+    assert by_event == (0, counts())
+    assert still_broken == (1, counts(handlers_failed=2))
+    assert (foreseen, ran_dry, open_before) == ((0, counts(handlers_done=2)), ran, failed)
+    assert (done, open_findings()) == ((0, counts(handlers_done=2)), set())
+    assert ran == ["demo:pay_1:captured", "demo:pay_1:allocated:3"]
+    assert retry("--handlers") == (0, counts())
+    assert books.read().balances == balances
 
 
 @pytest.mark.parametrize("options", [("--event", "evt_unknown"), ("--since", "yesterday")])

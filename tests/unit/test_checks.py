@@ -9,6 +9,7 @@ from pytest_django import Settings
 
 from payments import checks, models
 from tests import deliveries
+from tests import receiver as receivers
 
 ENDPOINTS: Final = {
     "demo": "standard_webhooks",
@@ -100,6 +101,22 @@ def test_e005_confirm_url_is_no_confidential_address(settings: Settings, url: st
 def test_usable_confirm_urls_say_nothing(settings: Settings, url: str) -> None:
     settings.PAYMENTS_CONFIRM_URL = url
 
+    assert of_settings() == []
+
+
+def test_e006_destination_that_cannot_be_used(settings: Settings) -> None:
+    settings.PAYMENTS_OUTBOX = {"shop": {"url": "ftp://example.com/", "secrets": (receivers.SECRET,)}}
+    assert_only(of_settings(), "payments.E006", "PAYMENTS_OUTBOX_URL_SHOP")
+
+    settings.PAYMENTS_OUTBOX = {"shop": {"url": "https://example.com/", "secrets": (receivers.SECRET,)}}
+    assert of_settings() == []
+
+
+def test_w010_mail_without_a_server(settings: Settings) -> None:
+    settings.PAYMENTS_OUTBOX = {"office": {"url": "mailto:office@example.com", "secrets": ()}}
+    assert_only(of_settings(), "payments.W010", "EMAIL_URL", "DEFAULT_FROM_EMAIL", "office")
+
+    settings.EMAIL_HOST = "mail.example.com"
     assert of_settings() == []
 
 

@@ -117,6 +117,47 @@ def test_outbox_destination_needs_its_address_and_secrets() -> None:
     }
 
 
+def test_mail_needs_no_signing_secrets() -> None:
+    names = {"PAYMENTS_OUTBOX_DESTINATIONS": "office", "PAYMENTS_OUTBOX_URL_OFFICE": "mailto:office@example.com"}
+
+    assert read(PRODUCTION | names)["PAYMENTS_OUTBOX"]["office"] == {"url": "mailto:office@example.com", "secrets": ()}
+
+
+def test_mail_server_is_used_as_told() -> None:
+    """Nothing told: Django's own defaults stand."""
+    told = {"EMAIL_URL": "smtp+tls://app:pass%20word@mail.example.com:587", "DEFAULT_FROM_EMAIL": "pay@example.com"}
+    settings = read(PRODUCTION | told)
+
+    assert {name: settings[name] for name in settings if name.startswith("EMAIL_")} == {
+        "EMAIL_BACKEND": "django.core.mail.backends.smtp.EmailBackend",
+        "EMAIL_FILE_PATH": "",
+        "EMAIL_HOST": "mail.example.com",
+        "EMAIL_HOST_PASSWORD": "pass word",
+        "EMAIL_HOST_USER": "app",
+        "EMAIL_PORT": 587,
+        "EMAIL_USE_TLS": True,
+    }
+    assert settings["DEFAULT_FROM_EMAIL"] == "pay@example.com"
+    assert not any(name.startswith("EMAIL_") for name in read(PRODUCTION))
+
+
+@pytest.mark.parametrize("url", ["mail.example.com", "http://mail.example.com", "smtp://mail.example.com:many"])
+def test_mail_server_that_is_none_is_refused_by_name(url: str) -> None:
+    with pytest.raises(ImproperlyConfigured, match="EMAIL_URL"):
+        read(PRODUCTION | {"EMAIL_URL": url})
+
+
+def test_message_is_tried_for_about_three_days() -> None:
+    """With the defaults, from its first try to its last: the longest and the shortest that luck makes of it."""
+    names = ("TRIES_MAX", "BACKOFF_MS", "BACKOFF_MAX_MS")
+    tries, first_ms, longest_ms = (read(PRODUCTION)[f"PAYMENTS_OUTBOX_{name}"] for name in names)
+
+    waits_s = [min(longest_ms, first_ms * 2**n) / 1000 for n in range(tries - 1)]
+
+    assert 45 * 3600 < sum(waits_s) / 2 < 72 * 3600 < sum(waits_s) < 96 * 3600
+    assert sum(waits_s[:8]) < 300  # what is down for minutes only is told within minutes
+
+
 def test_database_url_is_used_as_told() -> None:
     settings = read(PRODUCTION | {"DATABASE_URL": PRODUCTION["DATABASE_URL"] + "?sslmode=verify-full"})
 

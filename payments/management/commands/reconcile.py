@@ -29,7 +29,9 @@ class Command(base.Command):
             "--from",
             dest="begin",
             metavar="T",
-            help="what happened from then on should be in it, ISO 8601, UTC unless said; default: the first line's day",
+            help="what happened from then on should be in it, ISO 8601; default: the first line's day. Days are counted"
+            " as the gateway does: xendit's and midtrans' in Jakarta's zone, razorpay's in India's, others in UTC;"
+            " another zone: 2026-11-30T00:00+01:00",
         )
         parser.add_argument("--to", dest="end", metavar="T", help="until before then; default: the end of the last day")
         parser.add_argument(
@@ -55,7 +57,12 @@ class Command(base.Command):
             raise base.CouldNotRun("The database was lost. Run it again: it goes on where it was") from error
         finally:
             progress.end()
-        return base.Result(report.as_json(), _lines(report), has_findings=bool(report.findings_total))
+        return base.Result(
+            report.as_json(),
+            _lines(report),
+            has_findings=bool(report.findings_total),
+            when_told=lambda: reconciliation.finish(report),
+        )
 
 
 def _request(options: dict[str, Any]) -> Request:
@@ -67,13 +74,14 @@ def _request(options: dict[str, Any]) -> Request:
     columns = [column.partition("=") for column in options["column"]]
     if not all(name and title for name, _, title in columns):
         raise base.CouldNotRun("--column takes NAME=TITLE")
-    begin, end = optional_moment(options["begin"]), optional_moment(options["end"])
+    statement = statements.REGISTRY[options["format"] or statements.OF_GATEWAY[endpoint.gateway.name]]
+    begin, end = (optional_moment(options[name], statement.days_zone) for name in ("begin", "end"))
     if begin is not None and end is not None and begin >= end:
         raise base.CouldNotRun("--from is not before --to")
     return Request(
         endpoint=endpoint,
         path=Path(options["file"]),
-        format=options["format"] or statements.OF_GATEWAY[endpoint.gateway.name],
+        format=statement.name,
         columns={name: title for name, _, title in columns},
         begin=begin,
         end=end,
@@ -95,7 +103,10 @@ def _lines(report: Report) -> list[str]:
         f"no webhook brought {one['facts']:,} facts of {one['endpoint']} on {one['day']} (UTC)"
         for one in report.lost_webhooks
     ]
-    return [*lines, *summary.describe(report.summary)]
+    lines += summary.describe(report.summary)
+    if counts["unusable"]:  # which whoever adds the file up will miss here
+        lines.append(f"{counts['unusable']:,} lines can't be used: what they move is in none of these amounts")
+    return lines
 
 
 def _finding(kind: str, subject: str, detail: dict[str, Any]) -> str:
