@@ -104,7 +104,7 @@ def pre_fork(server: Any, worker: Any) -> None:
     """Choose a core of its own for each process, where there are no more cores than processes.
 
     Threads of one process run one at a time in Python; on two cores they only take the lock for it from each other
-    (measured: a core each gives a quarter more deliveries a second). Of more cores than that the kernel makes better use.
+    (measured: a core each gives a quarter more deliveries a second). Of more cores, the kernel makes better use.
     """
     cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
     taken = [other.core for other in server.WORKERS.values()]
