@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -220,6 +220,36 @@ def test_little_s_law(slow_server: Served) -> None:
     told = statistics.mean(in_flight)
     print(f"in flight: gauge {told:.2f}, rate * latency {expected:.2f}")
     assert told == pytest.approx(expected, rel=0.2)
+
+
+def test_who_holds_what_is_told_while_everything_is_stuck(server: Served) -> None:
+    """PostgreSQL is frozen, every thread of the worker waits for it or queues: an operator asks what is going on."""
+    (worker,) = server.app.list_workers()
+    with server.postgres.frozen(), clients(server, THREADS):
+        processes.wait_until(
+            "all permits taken",
+            lambda: held(server.app.manage_json("limits", expect=0), worker)["intake"] == PERMITS,
+            within_s=20,
+        )
+        told = server.app.manage_json("limits", expect=0)
+        shown = server.app.manage("limits", expect=0).stdout
+
+    (settling, *_) = next(one for one in told["processes"][0]["limits"] if one["limit"] == "settle")["holders"]
+    assert any("database.py" in frame for frame in settling["stack"])
+    assert f"worker {worker}" in shown
+    assert "batching.py" in shown
+    processes.wait_until(
+        "nothing held",
+        lambda: not any(held(server.app.manage_json("limits", expect=0), worker).values()),
+        within_s=20,
+    )
+
+
+def held(told: dict[str, Any], worker: int) -> dict[str, int]:
+    """Return how many permits of each limit the worker's threads hold, as `manage.py limits` tells."""
+    (process,) = told["processes"]
+    assert process["pid"] == worker
+    return {limit["limit"]: len(limit["holders"]) for limit in process["limits"]}
 
 
 def test_a_claim_that_stands_still_stalls_nobody_else(server: Served) -> None:

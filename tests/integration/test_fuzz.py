@@ -30,6 +30,7 @@ GATEWAYS: Final = {slug: "standard_webhooks" if slug == "demo" else slug for slu
 DELIVERIES_MAX: Final = 20  # of one example
 QUICK: Final = 150
 THOROUGH: Final = 10_000
+REQUESTS: Final = 100_000  # that many examples make at least so many
 
 _examples = itertools.count(1)
 _seen: Counter[tuple[str, int]] = Counter()
@@ -212,8 +213,10 @@ def test_fuzz(client: Client, small_demo: None, books: Callable[..., dict[str, i
 @pytest.mark.django_db
 @pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")
 def test_fuzz_for_long(client: Client, small_demo: None, books: Callable[..., dict[str, int]]) -> None:
+    before = _seen.total()
     options(THOROUGH)(given(examples)(lambda fuzzed: check(client, fuzzed)))()
     books()
+    assert _seen.total() - before >= REQUESTS, _seen
 
 
 def test_the_description_names_what_there_is() -> None:
