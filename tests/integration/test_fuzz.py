@@ -3,6 +3,7 @@
 `make test` sends some two thousand; the long run sends 100,000.
 """
 
+import copy
 import itertools
 import json
 import re
@@ -70,7 +71,7 @@ def changed_payloads(draw: st.DrawFn, gateway: str) -> bytes:
                 place = place[key]
                 continue
             if draw(st.integers(0, 4)):
-                place[key] = draw(values)
+                place[key] = copy.deepcopy(draw(values))  # the next change may be within it
             else:
                 del place[key]
             break

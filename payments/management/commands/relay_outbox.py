@@ -56,5 +56,10 @@ def _result(counts: relay.Counts) -> base.Result:
         f"{counts.sent} sent, {counts.failed} failed and tried again later, {counts.dead} dead,"
         f" {counts.left} left because the receiver asked for time"
     ]
-    lines += [f"owed to {one.destination}: {one.waiting} waiting, {one.dead} dead" for one in owed]
+    more_than = outbox.WAITING_COUNTED_MAX
+    lines += [
+        f"owed to {one.destination}: {'more than ' if one.waiting > more_than else ''}{min(one.waiting, more_than)}"
+        f" waiting, {one.dead} dead"
+        for one in owed
+    ]
     return base.Result(data, lines, has_findings=counts.dead > 0)
