@@ -1,7 +1,8 @@
-"""How long the bodies of events are kept. Claims, their replies, the events' rows and the ledger stay for ever.
+"""How long the bodies of events, and the attempt log, are kept. Claims, their replies, the events' rows and the ledger
+stay for ever.
 
 What is still needed keeps its body, however old: an event that is quarantined, until somebody closes its finding, and
-one that isn't claimed yet because we failed on it.
+one that isn't claimed yet because we failed on it. Of the attempt log nothing is needed.
 
 After a crash: some chunks are done and the others are not; run it again. Deliveries, also of the very events that are
 pruned, are answered from their claims and need no body.
@@ -10,13 +11,13 @@ pruned, are answered from their claims and need no body.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
-from payments import claims, database, failpoints
+from payments import attempts, claims, database, failpoints
 
-CHUNK: Final = 1_000  # bodies of one transaction
+CHUNK: Final = 1_000  # bodies, or attempts, of one transaction
 CHUNK_S: Final = 60.0  # how long a lost connection is replaced in, for one chunk
 COUNT_S: Final = 600.0
 
@@ -48,6 +49,33 @@ def prune_events(
         failpoints.hit("prune_chunk")
         pruned, last_id = pruned + len(forgotten), max(forgotten)
         progress("forgotten", pruned)
+
+
+def prune_attempts(
+    *, before: datetime, is_dry_run: bool = False, progress: Callable[[str, int], None] = lambda what, done: None
+) -> int:
+    """Delete the attempt log's rows of deliveries before then, in chunks; return how many."""
+    if is_dry_run:
+        return database.in_transaction(partial(_count_attempts, before), time.monotonic() + COUNT_S)
+    pruned, since = 0, datetime.min.replace(tzinfo=UTC)
+    while True:
+        forget = partial(_forget_attempts, before, since)
+        deleted, last_at = database.in_transaction(forget, time.monotonic() + CHUNK_S)
+        if last_at is None:
+            return pruned
+        failpoints.hit("prune_chunk")
+        pruned, since = pruned + deleted, last_at
+        progress("deleted", pruned)
+
+
+def _count_attempts(before: datetime) -> int:
+    database.lift_statement_timeout()
+    return attempts.count_old(before=before)
+
+
+def _forget_attempts(before: datetime, since: datetime) -> tuple[int, datetime | None]:
+    database.lift_statement_timeout()
+    return attempts.forget_old(before=before, since=since, limit=CHUNK)
 
 
 def _count(before: datetime) -> tuple[int, int]:

@@ -1,8 +1,12 @@
-"""Points in time as people type them: a day or a time of ISO 8601, in UTC unless they name a zone."""
+"""Points in time as people type them: a day or a time of ISO 8601, in UTC unless they name a zone; or days ago."""
 
-from datetime import UTC, datetime
+from argparse import ArgumentTypeError
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from payments.management import base
+
+_DAYS_MAX: Final = 36_500
 
 
 def moment(text: str) -> datetime:
@@ -18,3 +22,10 @@ def moment(text: str) -> datetime:
 
 def optional_moment(text: str | None) -> datetime | None:
     return None if text is None else moment(text)
+
+
+def days_ago(text: str) -> datetime:
+    """Return the moment so many whole days ago, 0: now. The type of a parser's argument; raises ArgumentTypeError."""
+    if not text.isdecimal() or int(text) > _DAYS_MAX:
+        raise ArgumentTypeError(f"{text} is not a whole number of days from 0 to {_DAYS_MAX}")
+    return datetime.now(UTC) - timedelta(days=int(text))

@@ -1,14 +1,10 @@
-from argparse import ArgumentTypeError
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any
 
 from django.core.management.base import CommandParser
 
 from payments import database, retention
-from payments.management import base
+from payments.management import base, moments
 from payments.management.progress import Progress
-
-_DAYS_MAX: Final = 36_500
 
 
 class Command(base.Command):
@@ -19,11 +15,13 @@ class Command(base.Command):
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--older-than", type=_days, required=True, metavar="DAYS", help="0: all until now")
+        parser.add_argument(
+            "--older-than", type=moments.days_ago, required=True, metavar="DAYS", help="0: all until now"
+        )
         parser.add_argument("--dry-run", action="store_true", help="only count")
 
     def run(self, options: dict[str, Any]) -> base.Result:
-        before, progress = datetime.now(UTC) - timedelta(days=options["older_than"]), Progress(self.stderr)
+        before, progress = options["older_than"], Progress(self.stderr)
         try:
             result = retention.prune_events(before=before, is_dry_run=options["dry_run"], progress=progress.show)
         except database.TransactionFailed as error:
@@ -33,9 +31,3 @@ class Command(base.Command):
         verb = "would be forgotten" if options["dry_run"] else "forgotten"
         lines = [f"{result.pruned:,} bodies {verb}, {result.kept:,} kept because they are still needed"]
         return base.Result(result.as_json() | {"before": before.isoformat(), "dry_run": options["dry_run"]}, lines)
-
-
-def _days(text: str) -> int:
-    if not text.isdecimal() or int(text) > _DAYS_MAX:
-        raise ArgumentTypeError(f"{text} is not a whole number of days from 0 to {_DAYS_MAX}")
-    return int(text)
