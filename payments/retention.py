@@ -1,5 +1,4 @@
-"""How long the bodies of events, and the attempt log, are kept. Claims, their replies, the events' rows and the ledger
-stay for ever.
+"""How long events' bodies and the attempt log are kept. Claims, their replies, events' rows and the ledger stay.
 
 What is still needed keeps its body, however old: an event that is quarantined, until somebody closes its finding, and
 one that isn't claimed yet because we failed on it. Of the attempt log nothing is needed.

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from typing import Final
 import pytest
 from django.db import connection, transaction
 
-from payments import models, outbox
+from payments import models, outbox, runtime_folder
 from tests import receiver as receivers
 from tests.crash import figures
 from tests.databases import database_url
@@ -86,6 +87,7 @@ def relays(receiver: Receiver, tmp_path: Path) -> Iterator[Relays]:
     started = Relays(receiver, tmp_path)
     yield started
     started.kill_all()
+    shutil.rmtree(runtime_folder.locate(tmp_path), ignore_errors=True)
 
 
 @pytest.fixture
