@@ -74,7 +74,7 @@ worker_tmp_dir = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108
 
 # prometheus-client looks for this when it is imported: every process keeps its numbers in files of its own
 # here.
-_metrics = settings.DATA_DIR / "metrics" / str(settings.PORT)
+_metrics = settings.RUNTIME_DIR / "metrics" / str(settings.PORT)
 os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(_metrics)
 
 # One byte that all workers share: whether the line `ready` has been printed.
@@ -93,6 +93,12 @@ def on_starting(server: Any) -> None:
 
 def when_ready(server: Any) -> None:
     """Begin with empty metrics. The port is ours by now, so these aren't the files of a server that runs."""
+    from payments import runtime_folder
+
+    try:
+        runtime_folder.make(settings.RUNTIME_DIR)
+    except PermissionError as problem:
+        sys.exit(str(problem))
     shutil.rmtree(_metrics, ignore_errors=True)
     _metrics.mkdir(parents=True)
     for listener in server.LISTENERS:
@@ -122,8 +128,9 @@ def post_worker_init(worker: Any) -> None:
     from django.db import DatabaseError, InterfaceError
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-    from payments import conf, database
+    from payments import conf, database, inspection
 
+    inspection.start("worker")
     # With DEBUG=1, Django formats the text of every statement and keeps it, bodies and all.
     BaseDatabaseWrapper.queries_logged = False  # type: ignore[assignment, method-assign]
     # Or the first burst would all wait for one thread that does. A worker boots without the database too.

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from django.db import DatabaseError, InterfaceError
+from django.db.models import Q
 
 from payments import database, limits, metrics, models
 from payments.replies import Answer
@@ -126,6 +127,29 @@ def record(endpoint_id: int, event_id: str, answer: Answer, *, started_at: float
     duration_ms = (time.perf_counter() - started_at) * 1000
     attempt = Attempted(endpoint_id, event_id, answer.reply.status, answer.is_replay, duration_ms, datetime.now(UTC))
     log.record(attempt)
+
+
+def count_old(*, before: datetime) -> int:
+    """Return how many rows tell of deliveries that came before then."""
+    return models.Attempt.objects.filter(_is_old(before)).count()
+
+
+def forget_old(*, before: datetime, since: datetime, limit: int) -> tuple[int, datetime | None]:
+    """Delete the oldest rows from `since` on that tell of deliveries before then, at most so many.
+
+    Returns how many, and where to go on, or None at the end: beginning anew would pass by all that was just deleted.
+    """
+    old = models.Attempt.objects.filter(_is_old(before), received_at__gte=since).order_by("received_at", "id")
+    found = list(old.values_list("id", "received_at")[:limit])
+    if not found:
+        return 0, None
+    deleted, _ = models.Attempt.objects.filter(id__in=[pk for pk, _ in found]).delete()
+    return deleted, found[-1][1]
+
+
+def _is_old(before: datetime) -> Q:
+    # A gap is as old as the last attempt that it stands for.
+    return Q(received_at__lt=before) & (Q(lost_until=None) | Q(lost_until__lt=before))
 
 
 def _rows(batch: list[Attempted]) -> list[models.Attempt]:

@@ -26,7 +26,6 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Count, Min, Q
 
 from payments import booked, database, findings, models, postings, staff
 from payments.facts import TYPE_NAMES
@@ -301,10 +300,9 @@ _FORGET_BODIES: Final = """
 
 def count_bodies(*, before: datetime) -> tuple[int, int]:
     """Return how many bodies of messages sent before then could be forgotten, and how many older ones aren't sent."""
-    is_sent = Q(state=models.OutboxMessage.State.SENT)
-    messages = models.OutboxMessage.objects
-    could = messages.filter(is_sent, sent_at__lt=before).exclude(body="")
-    return could.count(), messages.filter(~is_sent, created_at__lt=before).count()
+    sent, messages = models.OutboxMessage.State.SENT, models.OutboxMessage.objects
+    could = messages.filter(state=sent, sent_at__lt=before).exclude(body="")
+    return could.count(), messages.filter(created_at__lt=before).exclude(state=sent).count()
 
 
 def forget_bodies(*, before: datetime, after_id: int, limit: int) -> list[int]:
@@ -331,9 +329,47 @@ def requeue(message_ids: Collection[int], *, why: staff.Why) -> int:
     return len(keys)
 
 
+WAITING_COUNTED_MAX: Final = 10_000  # of one destination; an index alone tells
+ROWS_READ_MAX: Final = 1_000  # for what only the rows tell
+
+# Each part reads a bounded number of rows by an index, however much is owed: an outage of a receiver is when it counts.
+_BACKLOGS: Final = f"""
+    WITH RECURSIVE known (destination) AS (
+        SELECT min(destination) FROM payments_outboxmessage WHERE state = 'ready'
+        UNION ALL
+        SELECT (SELECT min(m.destination) FROM payments_outboxmessage m
+                WHERE m.state = 'ready' AND m.destination > known.destination)
+        FROM known WHERE known.destination IS NOT NULL
+    ), ready AS (
+        SELECT destination,
+               (SELECT count(*) FROM (
+                   SELECT FROM payments_outboxmessage m WHERE m.state = 'ready' AND m.destination = known.destination
+                   ORDER BY m.due_at, m.id LIMIT {WAITING_COUNTED_MAX} + 1
+               ) counted) AS waiting,
+               (SELECT min(created_at) FROM (
+                   SELECT m.created_at FROM payments_outboxmessage m
+                   WHERE m.state = 'ready' AND m.destination = known.destination
+                   ORDER BY m.due_at, m.id LIMIT {ROWS_READ_MAX}
+               ) next) AS oldest_at
+        FROM known WHERE destination IS NOT NULL
+    ), dead AS (
+        SELECT destination, count(*) AS dead FROM (
+            SELECT destination FROM payments_outboxmessage WHERE state = 'dead' ORDER BY id DESC LIMIT {ROWS_READ_MAX}
+        ) newest GROUP BY destination
+    )
+    SELECT destination, COALESCE(waiting, 0), COALESCE(dead, 0), oldest_at
+    FROM ready FULL JOIN dead USING (destination) ORDER BY destination
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What is owed to one destination: messages not sent yet, since when the oldest waits, and the dead ones."""
+    """What is owed to one destination.
+
+    waiting     messages not sent yet; WAITING_COUNTED_MAX + 1: more than WAITING_COUNTED_MAX
+    dead        messages given up, among the ROWS_READ_MAX newest ones of all destinations
+    oldest_at   since when the oldest waits, among the ROWS_READ_MAX that are due first
+    """
 
     destination: str
     waiting: int
@@ -343,14 +379,9 @@ class Backlog:
 
 def backlogs() -> list[Backlog]:
     """Return what is owed, by destination, also to those that are no longer configured."""
-    ready, dead = Q(state=models.OutboxMessage.State.READY), Q(state=models.OutboxMessage.State.DEAD)
-    rows = (
-        models.OutboxMessage.objects.exclude(state=models.OutboxMessage.State.SENT)
-        .values("destination")
-        .annotate(waiting=Count("id", ready), dead=Count("id", dead), oldest_at=Min("created_at", filter=ready))
-        .order_by("destination")
-    )
-    return [Backlog(row["destination"], row["waiting"], row["dead"], row["oldest_at"]) for row in rows]
+    with connection.cursor() as cursor:
+        cursor.execute(_BACKLOGS)
+        return [Backlog(*row) for row in cursor.fetchall()]
 
 
 def count_due(names: Collection[str], *, due_by: datetime) -> int:

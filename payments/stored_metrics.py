@@ -30,6 +30,12 @@ _TOLD_FIRST: Final = """
     FROM payments_reconciliation r JOIN payments_endpoint e ON e.id = r.endpoint_id
     WHERE r.counts ? 'booked' GROUP BY e.slug ORDER BY e.slug
 """
+# What is counted is bounded, or the figures would be missing just when they are high.
+_WAITING: Final = (
+    f"Messages not sent yet; {outbox.WAITING_COUNTED_MAX + 1} stands for more than {outbox.WAITING_COUNTED_MAX}."
+)
+_DEAD: Final = f"Messages given up, among the newest {outbox.ROWS_READ_MAX} of all destinations."
+_OLDEST: Final = f"How long the oldest message waits, among the {outbox.ROWS_READ_MAX} due first."
 
 
 class _Stored(Collector):
@@ -69,9 +75,9 @@ def _read() -> list[GaugeMetricFamily]:
             "endpoint",
             _TOLD_FIRST,
         ),
-        _family("payments_outbox_waiting", "Messages not sent yet.", "destination", _each(backlogs, "waiting")),
-        _family("payments_outbox_dead", "Messages given up.", "destination", _each(backlogs, "dead")),
-        _family("payments_outbox_oldest_seconds", "How long the oldest message waits.", "destination", ages),
+        _family("payments_outbox_waiting", _WAITING, "destination", _each(backlogs, "waiting")),
+        _family("payments_outbox_dead", _DEAD, "destination", _each(backlogs, "dead")),
+        _family("payments_outbox_oldest_seconds", _OLDEST, "destination", ages),
     ]
 
 

@@ -17,6 +17,7 @@ import environ
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
 
+from payments import runtime_folder
 from payments.database import BoundedConnection
 from project import embedded
 
@@ -83,6 +84,7 @@ def _keep(name: str, *, random_bytes: int) -> str:
 
 DEBUG = _flag("DEBUG", False)
 DATA_DIR = BASE_DIR / _text("DATA_DIR", ".data")
+RUNTIME_DIR = runtime_folder.locate(DATA_DIR)
 PORT = _integer("PORT", 8000)
 WEB_CONCURRENCY = _integer("WEB_CONCURRENCY", 2)
 WEB_THREADS = _integer("WEB_THREADS", 72)

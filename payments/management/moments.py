@@ -1,7 +1,7 @@
 """Points in time as people type them: a day or a time of ISO 8601, in a zone that they need not name; or days ago."""
 
 from argparse import ArgumentTypeError
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
 
 from payments.management import base
@@ -24,8 +24,8 @@ def optional_moment(text: str | None, zone: tzinfo = UTC) -> datetime | None:
     return None if text is None else moment(text, zone)
 
 
-def days(text: str) -> int:
-    """Return a number of days, as the type of an argument. Raises ArgumentTypeError."""
+def days_ago(text: str) -> datetime:
+    """Return the moment so many whole days ago, 0: now. The type of a parser's argument; raises ArgumentTypeError."""
     if not text.isdecimal() or int(text) > _DAYS_MAX:
         raise ArgumentTypeError(f"{text} is not a whole number of days from 0 to {_DAYS_MAX}")
-    return int(text)
+    return datetime.now(UTC) - timedelta(days=int(text))

@@ -4,10 +4,12 @@ Both are started as an operator starts them, and each of their processes can be 
 Nothing here knows what a delivery is.
 """
 
+import atexit
 import contextlib
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +21,7 @@ from typing import Any, Final, Self
 
 import psycopg
 
+from payments import runtime_folder
 from tests import deliveries
 from tests.crash import other_versions, processes
 
@@ -145,6 +148,8 @@ class App:
         self.log = folder / f"gunicorn-{self.port}.log"
         self.gunicorn: subprocess.Popen[bytes] | None = None
         self._started: list[int] = []  # process groups, killed at the end
+        # What servers keep in memory would stay there until the machine's next boot.
+        atexit.register(shutil.rmtree, runtime_folder.locate(folder), ignore_errors=True)
         secrets = {f"PAYMENTS_SECRETS_{name}": secret for name, secret in deliveries.SECRETS.items()}
         self.environment = {
             "PATH": os.environ.get("PATH", os.defpath),

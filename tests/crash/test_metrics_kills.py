@@ -2,10 +2,12 @@
 
 import signal
 from functools import partial
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from payments import runtime_folder
 from tests.crash import gateway, processes
 from tests.crash.gateway import Gateway
 from tests.crash.servers import App
@@ -43,8 +45,25 @@ def test_counts_outlive_their_workers(app: App) -> None:
         processes.wait_until("two new workers", partial(are_new, app, set(victims)), within_s=20)
 
     seen = scrape(app)
-    folder = next((app.log.parent / "metrics").iterdir())
+    folder = runtime_folder.locate(app.log.parent) / "metrics" / str(app.port)
     assert seen["payments_deliveries_total", "demo,applied"] == acknowledged == 8 * KILLS
     assert seen["payments_settle_seconds_count", ""] > 0
     assert not any(value for (name, _), value in seen.items() if name == "payments_limit_in_use")
     assert len(list(folder.glob("*.db"))) <= FILES_MAX
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no such place on macOS, nor /proc to look into")
+def test_a_full_disk_kills_nobody(app: App) -> None:
+    """Who writes to a mapped file of a full disk dies of SIGBUS: what workers map to write is in memory."""
+    app.serve()
+    assert app.get("/metrics")[0] == 200
+
+    mapped = {
+        line.split()[5]
+        for worker in app.list_workers()
+        for line in Path(f"/proc/{worker}/maps").read_text().splitlines()
+        if line.split()[1] == "rw-s"
+    }
+
+    assert {path.rsplit("/", 1)[1].split("_")[0] for path in mapped if path.endswith(".db")} >= {"counter", "gauge"}
+    assert not [path for path in mapped if not path.startswith(("/dev/shm/", "/dev/zero"))]

@@ -4,9 +4,11 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,8 +17,9 @@ from typing import Final
 
 import pytest
 from django.db import connection, transaction
+from pytest_django import Settings
 
-from payments import models, outbox
+from payments import inspection, models, outbox, runtime_folder
 from tests import receiver as receivers
 from tests.crash import figures
 from tests.databases import database_url
@@ -86,6 +89,7 @@ def relays(receiver: Receiver, tmp_path: Path) -> Iterator[Relays]:
     started = Relays(receiver, tmp_path)
     yield started
     started.kill_all()
+    shutil.rmtree(runtime_folder.locate(tmp_path), ignore_errors=True)
 
 
 @pytest.fixture
@@ -232,3 +236,34 @@ def longest_wait_s() -> float:
             [list(GOOD)],
         )
         return float(cursor.fetchone()[0])
+
+
+@pytest.mark.usefixtures("known")
+def test_a_relay_can_be_asked_what_it_holds(
+    relays: Relays, receiver: Receiver, settings: Settings, tmp_path: Path
+) -> None:
+    """A try whose receiver is slow holds a permit, as `manage.py limits` shows."""
+    settings.RUNTIME_DIR = runtime_folder.locate(tmp_path)
+    slow = receiver.behave = SlowOnce()
+    enqueue("shop", "1")
+
+    relay = relays.start(PAYMENTS_OUTBOX_TIMEOUT_MS="20000")
+    assert slow.asked.wait(30)
+    (told,) = inspection.ask_all().processes
+    slow.go_on.set()
+
+    assert (told["pid"], told["role"]) == (relay.pid, "relay")
+    assert [limit["in_use"] for limit in told["limits"] if limit["limit"] == "relay"] == [1]
+    assert [limit["held_s_max"] for limit in told["limits"] if limit["limit"] == "relay"] == [20.5]
+
+
+class SlowOnce:
+    """A receiver that takes a message, and answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self, request: Request) -> Reply:
+        self.asked.set()
+        assert self.go_on.wait(20)
+        return ACCEPTED

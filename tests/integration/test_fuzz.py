@@ -3,6 +3,7 @@
 `make test` sends some two thousand; the long run sends 100,000.
 """
 
+import copy
 import itertools
 import json
 import re
@@ -30,6 +31,7 @@ GATEWAYS: Final = {slug: "standard_webhooks" if slug == "demo" else slug for slu
 DELIVERIES_MAX: Final = 20  # of one example
 QUICK: Final = 150
 THOROUGH: Final = 10_000
+REQUESTS: Final = 100_000  # that many examples make at least so many
 
 _examples = itertools.count(1)
 _seen: Counter[tuple[str, int]] = Counter()
@@ -69,7 +71,7 @@ def changed_payloads(draw: st.DrawFn, gateway: str) -> bytes:
                 place = place[key]
                 continue
             if draw(st.integers(0, 4)):
-                place[key] = draw(values)
+                place[key] = copy.deepcopy(draw(values))  # the next change may be within it
             else:
                 del place[key]
             break
@@ -212,8 +214,10 @@ def test_fuzz(client: Client, small_demo: None, books: Callable[..., dict[str, i
 @pytest.mark.django_db
 @pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")
 def test_fuzz_for_long(client: Client, small_demo: None, books: Callable[..., dict[str, int]]) -> None:
+    before = _seen.total()
     options(THOROUGH)(given(examples)(lambda fuzzed: check(client, fuzzed)))()
     books()
+    assert _seen.total() - before >= REQUESTS, _seen
 
 
 def test_the_description_names_what_there_is() -> None:

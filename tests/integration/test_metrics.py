@@ -1,6 +1,6 @@
 """/metrics: what it tells of deliveries and of what is stored, and that nothing from outside gets into its labels."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -93,6 +93,35 @@ def test_money_that_found_its_owner_reads_zero(deliver: Deliver, scrape: Callabl
     deliver("refund.succeeded", payment="pay_1", refund="re_1", amount=500)
 
     assert scrape()[STORED, "IDR"] == 0
+
+
+def test_a_scrape_reads_a_bounded_part_of_what_is_owed(small_demo: None) -> None:
+    """A receiver is away for a day: the figures stay there, say "more than", and hide no other destination's."""
+    for destination, state, number in (("away", "ready", 60_000), ("broken", "dead", 900), ("shop", "ready", 3)):
+        sql = (
+            "INSERT INTO payments_outboxmessage (key, destination, topic, body, state, created_at)"
+            " SELECT %s || n, %s, 't', repeat('x', 300), %s, now() - n * interval '1 second'"
+            " FROM generate_series(1, %s) AS n"
+        )
+        with connection.cursor() as cursor:
+            cursor.execute(sql, [destination, destination, state, number])
+            cursor.execute("ANALYZE payments_outboxmessage")
+
+    owed = {one.destination: (one.waiting, one.dead) for one in outbox.backlogs()}
+
+    assert owed == {"away": (10_001, 0), "broken": (0, 900), "shop": (3, 0)}
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {outbox._BACKLOGS}")
+        (plan,) = cursor.fetchone()
+    assert max(rows_read(plan[0]["Plan"])) < 12_000
+
+
+def rows_read(plan: dict[str, Any]) -> Iterator[float]:
+    """Return how many rows each step of a plan came upon, those that it passed by too."""
+    passed_by = plan.get("Rows Removed by Filter", 0)
+    yield (plan["Actual Rows"] + passed_by) * plan["Actual Loops"]
+    for part in plan.get("Plans", []):
+        yield from rows_read(part)
 
 
 def test_a_scrape_is_a_bounded_number_of_queries(

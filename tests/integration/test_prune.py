@@ -1,6 +1,6 @@
-"""`prune_events`: old bodies are forgotten; what they were claimed as, answered and booked stays."""
+"""`prune_events`: old bodies are forgotten; what they were claimed as, answered and booked stays. `prune_attempts`."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -136,3 +136,62 @@ def test_forgetting_needs_no_more_than_its_chunk(deliver: Deliver) -> None:
 
     assert (len(first), len(rest)) == (2, 1)
     assert max(first) < min(rest)
+
+
+# prune_attempts -------------------------------------------------------------------------------------------------------
+
+NOW = datetime.now(UTC)
+
+
+def attempt(event_id: str, days: float, *, until: float | None = None) -> None:
+    """Make a row of a delivery so many days ago; until: of a gap that ended so many days ago."""
+    is_gap = {"status": None, "lost": 7, "lost_until": NOW - timedelta(days=until)} if until is not None else {}
+    fields = {"status": 200, "duration_ms": 1.0, **is_gap}
+    models.Attempt.objects.create(event_id=event_id, received_at=NOW - timedelta(days=days), **fields)
+
+
+def attempts_left() -> list[str]:
+    return list(models.Attempt.objects.order_by("id").values_list("event_id", flat=True))
+
+
+def test_old_attempts_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In chunks, gaps with them; a gap is as old as its end. A dry run only counts."""
+    monkeypatch.setattr(retention, "CHUNK", 2)
+    for number in range(5):
+        attempt("old", 31)  # at the same moment, which a chunk's end must not lose
+        attempt(f"older {number}", 40 + number)
+    attempt("old gap", 33, until=31)
+    attempt("gap until lately", 33, until=29)
+    attempt("young", 29)
+
+    counted = run("prune_attempts", "--older-than", 30, "--dry-run")
+    before = len(attempts_left())
+    ran = run("prune_attempts", "--older-than", 30)
+    again = run("prune_attempts", "--older-than", 30)
+
+    assert (counted.status, counted.data["pruned"], before) == (0, 11, 13)
+    assert (ran.status, ran.data["pruned"]) == (0, 11)
+    assert attempts_left() == ["gap until lately", "young"]
+    assert again.data["pruned"] == 0
+
+
+def test_deleting_attempts_leaves_events(deliver: Deliver) -> None:
+    deliver("payment.captured", event_id="evt_1", payment="pay_1", amount=1)
+    attempt("evt_1", 1)
+
+    assert run("prune_attempts", "--older-than", 0).data["pruned"] == 1
+    assert with_body() == {"evt_1"}
+    assert models.Claim.objects.count() == models.Transfer.objects.count() == 1
+
+
+@pytest.mark.crash
+def test_killed_while_deleting_attempts_and_run_again() -> None:
+    for number in range(3):
+        attempt(f"evt_{number}", 1 + number)
+
+    killed = run_apart("prune_attempts", "--older-than", 0, failpoint="prune_chunk")
+    rest = run("prune_attempts", "--older-than", 0)
+
+    assert killed.status == -9, killed.data
+    assert rest.status == 0
+    assert attempts_left() == []

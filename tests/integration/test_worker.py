@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from payments import runtime_folder
 from project import worker
 
 CHECKOUT = Path(__file__).parents[2]
@@ -70,6 +72,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int
     finally:
         server.send_signal(signal.SIGQUIT)  # the master alone, killed, would leave its worker behind for a while
         server.wait(timeout=20)
+        shutil.rmtree(runtime_folder.locate(folder), ignore_errors=True)
 
 
 def is_open(address: tuple[str, int]) -> bool:

@@ -1,34 +1,19 @@
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.core.management.base import CommandParser
-
-from payments import database, retention
-from payments.management import base
-from payments.management.moments import days
-from payments.management.progress import Progress
+from payments import retention
+from payments.management import pruning
 
 
-class Command(base.Command):
+class Command(pruning.Prune):
     help = (
         "Forgets the bodies of messages that were sent long ago, in chunks. Their rows stay, so that a key that is"
         " enqueued again is still known, and so do the bodies of what isn't sent. Safe beside relays, and to be killed:"
         " run it again."
     )
 
-    def add_arguments(self, parser: CommandParser) -> None:
-        super().add_arguments(parser)
-        parser.add_argument("--older-than", type=days, required=True, metavar="DAYS", help="0: all sent until now")
-        parser.add_argument("--dry-run", action="store_true", help="only count")
-
-    def run(self, options: dict[str, Any]) -> base.Result:
-        before, progress = datetime.now(UTC) - timedelta(days=options["older_than"]), Progress(self.stderr)
-        try:
-            result = retention.prune_outbox(before=before, is_dry_run=options["dry_run"], progress=progress.show)
-        except database.TransactionFailed as error:
-            raise base.CouldNotRun("The database was lost. Run it again: it goes on where it was") from error
-        finally:
-            progress.end()
-        verb = "would be forgotten" if options["dry_run"] else "forgotten"
-        lines = [f"{result.pruned:,} bodies {verb}, {result.kept:,} kept because they aren't sent yet"]
-        return base.Result(result.as_json() | {"before": before.isoformat(), "dry_run": options["dry_run"]}, lines)
+    def prune(self, **options: Any) -> tuple[dict[str, Any], str]:
+        result = retention.prune_outbox(**options)
+        return (
+            result.as_json(),
+            f"{result.pruned:,} bodies forgotten, {result.kept:,} kept because they aren't sent yet",
+        )

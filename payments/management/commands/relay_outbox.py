@@ -3,7 +3,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from payments import destinations, outbox, relay
+from payments import destinations, inspection, outbox, relay
 from payments.management import base
 from payments.management.progress import Progress
 
@@ -22,6 +22,8 @@ class Command(base.Command):
     def run(self, options: dict[str, Any]) -> base.Result:
         progress = Progress(self.stderr)
         sender = _relay(is_once=options["once"], on_progress=lambda counts: progress.show("sent", counts.sent))
+        if not options["once"]:
+            inspection.start("relay")
         try:
             counts = sender.run_once() if options["once"] else sender.run()
         except KeyboardInterrupt:  # Ctrl-C: what is under way is due again when its lease ends
@@ -54,5 +56,10 @@ def _result(counts: relay.Counts) -> base.Result:
         f"{counts.sent} sent, {counts.failed} failed and tried again later, {counts.dead} dead,"
         f" {counts.left} left because the receiver asked for time"
     ]
-    lines += [f"owed to {one.destination}: {one.waiting} waiting, {one.dead} dead" for one in owed]
+    more_than = outbox.WAITING_COUNTED_MAX
+    lines += [
+        f"owed to {one.destination}: {'more than ' if one.waiting > more_than else ''}{min(one.waiting, more_than)}"
+        f" waiting, {one.dead} dead"
+        for one in owed
+    ]
     return base.Result(data, lines, has_findings=counts.dead > 0)
