@@ -32,6 +32,7 @@ GUARDS: Final = (
     "payments_account_grows",
     "payments_account_kept",
     "payments_endpoint_kept",
+    "payments_endpoint_keys_kept",
 )
 
 
