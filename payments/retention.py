@@ -58,4 +58,6 @@ def _count(before: datetime) -> tuple[int, int]:
 def _forget(before: datetime, after_id: int) -> list[int]:
     # Finding the next ones may mean to pass by millions that are forgotten already.
     database.lift_statement_timeout()
-    return claims.forget_bodies(before=before, after_id=after_id, limit=CHUNK)
+    forgotten = claims.forget_bodies(before=before, after_id=after_id, limit=CHUNK)
+    failpoints.hit("prune_forgotten")
+    return forgotten
