@@ -6,6 +6,7 @@ the server's own timeouts.
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Final
 
@@ -32,6 +33,7 @@ GUARDS: Final = (
     "payments_account_grows",
     "payments_account_kept",
     "payments_endpoint_kept",
+    "payments_endpoint_keys_kept",
 )
 
 
@@ -43,14 +45,16 @@ class PreflightFailed(Exception):
         self.problems = problems
 
 
-def recover(*, full: bool = False) -> tuple[verification.Report, list[str]]:
+def recover(
+    *, full: bool = False, progress: Callable[[str, int], None] = lambda what, done: None
+) -> tuple[verification.Report, list[str]]:
     """Wait for the database, check that it is safe to serve, and verify the ledger; return what was seen, and warnings.
 
     Raises PreflightFailed.
     """
     wait_for_database(DATABASE_WAIT_S)
     warnings = preflight()
-    report = verification.verify(full=full)
+    report = verification.verify(full=full, progress=progress)
     for one in report.broken:
         logger.error("invariant_broken", extra=asdict(one))
     return report, warnings

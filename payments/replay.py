@@ -17,7 +17,7 @@ from typing import Any, Final
 from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import Q, QuerySet
 
-from payments import claims, conf, confirmation, database, findings, handlers, intake, limits, models, staff
+from payments import claims, conf, confirmation, database, failpoints, findings, handlers, intake, limits, models, staff
 from payments.findings import Found
 from payments.gateways import base
 
@@ -110,6 +110,7 @@ def retry(
             replayed.counts[outcome] += 1
             if outcome == "quarantined":
                 replayed.still_quarantined.append(event.event_id)
+        failpoints.hit("retry_booked")
         if not dry_run:
             replayed.again += handlers.run_again(claim_ids=[event.claim_id or 0 for event in batch])
         progress(replayed.counts["retried"])
@@ -189,6 +190,7 @@ class _Run:
         if self.why is not None:
             for event, subject, outcome in zip(events, subjects, outcomes, strict=True):
                 self.why.record("retry", subject, claim=event.claim_id, outcome=outcome)
+        failpoints.hit("retry_told")
         if self.dry_run:
             transaction.set_rollback(True)
         return outcomes

@@ -3,24 +3,28 @@
 Commands print it, /readyz and the admin show it, tests assert that there is nothing. Nothing is repaired here. A
 verification goes on from where the last one was: it reads what transactions wrote since, and compares every account
 with the sums of its entries. Transaction ids, not row ids, say what "since" is, because a low row id may commit late.
+It goes in chunks, each a transaction with a snapshot of its own: who starts beside one waits for a chunk, not for all.
 
-After a crash: a verification that was killed left nothing; the next one begins at the same checkpoint.
+After a crash: the next one goes on behind the last chunk that was verified whole.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from django.db import connection, transaction
 
-from payments import models
+from payments import failpoints, models
 from payments.precedence import TOTALS_CHANGED
 
 BROKEN_MAX: Final = 1000  # findings of one check: enough to know, and a run that finds millions still ends
 IDLE_S_MAX: Final = 10  # between two of its statements; this takes milliseconds
+CHUNK: Final = 50_000  # transfers, and claims, of one transaction: about a second
+ID_MAX: Final = 2**63 - 1
+PAUSE_MAX: Final = timedelta(hours=1)  # a verification from the beginning that was killed longer ago begins anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,64 +54,132 @@ class Report:
         }
 
 
-def verify(*, full: bool) -> Report:
-    """Verify the ledger in one snapshot, safe beside live deliveries; record the run and move the checkpoint.
+def verify(*, full: bool, progress: Callable[[str, int], None] = lambda what, done: None) -> Report:
+    """Verify the ledger, safe beside live deliveries; record the run and move the checkpoint.
 
     full: from the beginning, else what transactions wrote since the last run's horizon, unless that found something.
     """
-    started_at, clock = datetime.now(UTC), time.monotonic()
-    report = Report()
-    with _snapshot() as cursor:
-        cursor.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
-        horizon = cursor.fetchone()[0]
-        since = 0 if full else _last_horizon(horizon)
-        scope = _scope(since, horizon)
-        report.is_full = scope["full"]
-        report.broken = find_broken(cursor, scope, report.checked)
-        if not report.broken:
-            cursor.execute(_MOVE_CHECKPOINT, scope)
-        models.Verification.objects.create(
-            is_full=report.is_full,
-            horizon=horizon if not report.broken else since,
-            checked=report.checked,
-            broken=[asdict(one) for one in report.broken],
-            started_at=started_at,
-        )
-    report.seconds = time.monotonic() - clock
-    return report
+    clock, run = time.monotonic(), _Run(full)
+    while not run.verify_chunk():
+        progress("transfers verified", run.report.checked["transfers"])
+    run.report.seconds = time.monotonic() - clock
+    return run.report
 
 
-def find_broken(
-    cursor: Any, scope: Mapping[str, Any] | None = None, checked: dict[str, int] | None = None
-) -> list[Broken]:
-    """Return the invariants that don't hold, in the scope, else everywhere; count into `checked` what was looked at."""
-    counts: dict[str, int] = {} if checked is None else checked
-    scope = scope or _scope(0, 0)
+def find_broken(cursor: Any) -> list[Broken]:
+    """Return the invariants that don't hold, looking at everything in the caller's snapshot."""
+    scope = Scope(since=0, until=0, is_last=True, claims=(0, ID_MAX))
     # Whole tables are joined whole: a plan for the few rows that stale statistics promise would never end.
-    cursor.execute(f"SET LOCAL enable_nestloop = {'off' if scope['full'] else 'on'}")
-    broken = [one for check in CHECKS for one in check(cursor, scope, counts)]
-    cursor.execute("SET LOCAL enable_nestloop = DEFAULT")
-    return broken
+    with _without(cursor, "nestloop"):
+        return [one for check in (*CHECKS_OF_ALL, *CHECKS) for one in check(cursor, scope, {})]
 
 
-def _scope(since: int, horizon: int) -> dict[str, Any]:
-    return {"since": str(since), "horizon": str(horizon), "full": since == 0}
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What one chunk looks at: transfers written by the transactions from `since` to before `until`.
+
+    is_last  all from `since` on, and what is only true of the whole
+    sums     the table that holds each account's sums before `since`; None: there is nothing before
+    claims   ids, behind the first and up to the second; None: the latest, at the end
+    """
+
+    since: int
+    until: int
+    is_last: bool
+    sums: str | None = None
+    claims: tuple[int, int] | None = None
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        after, to = self.claims or (0, 0)
+        bounds = {"since": str(self.since), "until": str(self.until), "claims_after": after, "claims_to": to}
+        return bounds | {"is_last": self.is_last}
 
 
-def _last_horizon(now: int) -> int:
-    latest = models.Verification.objects.order_by("-finished_at", "-id").first()
-    # What was broken in the part already verified would not be seen again by looking only at what is new. And a cluster
-    # restored from a dump counts its transactions anew.
-    if latest is None or latest.broken or latest.horizon > now:
-        return 0
-    return latest.horizon
+@dataclass(slots=True)
+class _Run:
+    """One verification under way, by this process."""
+
+    full: bool
+    report: Report = field(default_factory=Report)
+    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    pass_id: int | None = None
+
+    def verify_chunk(self) -> bool:
+        """Verify what comes next, in one transaction; return whether that was all, and the run is recorded."""
+        with _snapshot() as cursor:
+            cursor.execute(_ENDED_BELOW)
+            (now,) = cursor.fetchone()
+            newest = models.Verification.objects.order_by("-finished_at", "-id").first()
+            # What was broken in the part already verified would not be seen again by looking only at what is new. And a
+            # cluster restored from a dump counts its transactions anew.
+            if self.full or newest is None or newest.broken or newest.horizon > now:
+                is_done = self._verify_from_the_beginning(cursor, now)
+            else:
+                is_done = self._verify_since(cursor, newest, now)
+            failpoints.hit("verify_moved")
+        failpoints.hit("verify_chunk")
+        return is_done
+
+    def _verify_since(self, cursor: Any, newest: models.Verification, now: int) -> bool:
+        end = _end_of_chunk(cursor, newest.horizon, now)
+        scope = Scope(newest.horizon, end or now, is_last=end is None, sums="payments_verifiedbalance")
+        self.report.broken = _check(cursor, scope, self.report.checked)
+        if not self.report.broken:
+            _move(cursor, scope)
+        if self.report.broken or scope.is_last:
+            self._record(scope.until)
+            return True
+        newest.horizon = scope.until
+        newest.save(update_fields=["horizon"])
+        return False
+
+    def _verify_from_the_beginning(self, cursor: Any, now: int) -> bool:
+        one = self._begin_or_go_on(cursor, now)
+        end, claims = _end_of_chunk(cursor, one.horizon, now), (one.claim_id, one.claim_id + CHUNK)
+        is_last = end is None and not models.Claim.objects.filter(id__gt=claims[1]).exists()
+        scope = Scope(one.horizon, end or now, is_last=is_last, sums="payments_passbalance", claims=claims)
+        self.report.checked = one.checked
+        self.report.broken += _check(cursor, scope, one.checked)
+        _move(cursor, scope)
+        if not is_last:
+            one.horizon, one.claim_id, one.moved_at = scope.until, claims[1], datetime.now(UTC)
+            one.is_clean = not self.report.broken
+            one.save()
+            return False
+        if not self.report.broken:
+            cursor.execute(_TAKE_OVER)
+        cursor.execute(_FORGET)
+        self.started_at, self.report.is_full = one.started_at, True
+        self._record(scope.until)
+        return True
+
+    def _begin_or_go_on(self, cursor: Any, now: int) -> models.VerificationPass:
+        one = models.VerificationPass.objects.first()
+        if one is not None and one.pk == self.pass_id:
+            return one
+        # What another process found and didn't live to record must be found again.
+        if one is None or not one.is_clean or one.horizon > now or one.moved_at < datetime.now(UTC) - PAUSE_MAX:
+            cursor.execute(_FORGET)
+            one = models.VerificationPass.objects.create(started_at=self.started_at, moved_at=self.started_at)
+        self.pass_id, self.report.broken = one.pk, []
+        return one
+
+    def _record(self, horizon: int) -> None:
+        models.Verification.objects.create(
+            is_full=self.report.is_full,
+            horizon=horizon,
+            checked=self.report.checked,
+            broken=[asdict(one) for one in self.report.broken],
+            started_at=self.started_at,
+        )
 
 
 @contextmanager
 def _snapshot() -> Iterator[Any]:
     with transaction.atomic(durable=True), connection.cursor() as cursor:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        # This may take as long as the ledger is large, and holds no lock that a delivery wants.
+        # What one transaction wrote is never cut in two, so this may take long; no delivery waits for it.
         cursor.execute("SET LOCAL statement_timeout = 0")
         cursor.execute("SET LOCAL lock_timeout = 0")
         # But one whose process is frozen must not keep every start waiting for its lock.
@@ -118,13 +190,47 @@ def _snapshot() -> Iterator[Any]:
         yield cursor
 
 
-Scope = Mapping[str, Any]
+# All transactions below this id have ended, in whichever database of the server.
+_ENDED_BELOW: Final = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 
-_IN_SCOPE: Final = "(%(full)s OR t.recorded_xid >= %(since)s::text::xid8)"
+_BEFORE_UNTIL: Final = "t.recorded_xid < %(until)s::text::xid8"
+_IN_SCOPE: Final = f"t.recorded_xid >= %(since)s::text::xid8 AND ({_BEFORE_UNTIL} OR %(is_last)s)"
+
+_END_OF_CHUNK: Final = f"""
+    SELECT GREATEST(t.recorded_xid::text::bigint, %(since)s::text::bigint + 1) FROM payments_transfer t
+    WHERE t.recorded_xid >= %(since)s::text::xid8 AND {_BEFORE_UNTIL}
+    ORDER BY t.recorded_xid OFFSET %(chunk)s LIMIT 1
+"""
+
+
+def _end_of_chunk(cursor: Any, since: int, now: int) -> int | None:
+    """Return up to which transaction id there is a chunk of transfers; None: what is left is less than one."""
+    cursor.execute(_END_OF_CHUNK, {"since": str(since), "until": str(now), "chunk": CHUNK})
+    row = cursor.fetchone()
+    return None if row is None else int(row[0])
+
+
+@contextmanager
+def _without(cursor: Any, *methods: str) -> Iterator[None]:
+    for method in methods:
+        cursor.execute(f"SET LOCAL enable_{method} = off")
+    yield
+    for method in methods:
+        cursor.execute(f"SET LOCAL enable_{method} = DEFAULT")
+
+
+def _check(cursor: Any, scope: Scope, checked: dict[str, int]) -> list[Broken]:
+    of_all = CHECKS_OF_ALL if scope.is_last else ()
+    broken = [one for check in of_all for one in check(cursor, scope, checked)]
+    # By index, row for row, also where statistics promise that to read all of the ledger is as quick: it grows.
+    with _without(cursor, "hashjoin", "mergejoin"):
+        broken += [one for check in CHECKS for one in check(cursor, scope, checked)]
+    return broken
 
 
 def _rows(cursor: Any, sql: str, scope: Scope) -> list[tuple[Any, ...]]:
-    cursor.execute(f"{sql} LIMIT {BROKEN_MAX}", scope)
+    # Nearly always there are none. Planned for the first few, it would read the tables from their beginning in order.
+    cursor.execute(f"WITH found AS MATERIALIZED ({sql}) SELECT * FROM found LIMIT {BROKEN_MAX}", scope.parameters)
     return list(cursor.fetchall())
 
 
@@ -140,30 +246,44 @@ _ACCOUNTS: Final = f"""
     SELECT a.code, a.currency, a.debits, a.credits, s.debits, s.credits, a.balance
     FROM payments_account a
     LEFT JOIN new n ON n.account_id = a.id
-    LEFT JOIN payments_verifiedbalance v ON v.account_id = a.id AND NOT %(full)s
+    LEFT JOIN {{sums}} v ON v.account_id = a.id
     CROSS JOIN LATERAL (SELECT COALESCE(v.debits, 0) + COALESCE(n.debits, 0) AS debits,
                                COALESCE(v.credits, 0) + COALESCE(n.credits, 0) AS credits) s
     WHERE (a.debits, a.credits) <> (s.debits, s.credits)
 """
 
-_MOVE_CHECKPOINT: Final = f"""
-    INSERT INTO payments_verifiedbalance AS v (account_id, debits, credits)
+_NO_SUMS: Final = "(SELECT NULL::bigint AS account_id, 0 AS debits, 0 AS credits)"
+
+_MOVE: Final = f"""
+    INSERT INTO {{sums}} AS v (account_id, debits, credits)
     SELECT e.account_id,
            COALESCE(sum(e.amount) FILTER (WHERE e.direction = 'debit'), 0),
            COALESCE(sum(e.amount) FILTER (WHERE e.direction = 'credit'), 0)
     FROM payments_entry e JOIN payments_transfer t ON t.id = e.transfer_id
-    WHERE {_IN_SCOPE} AND t.recorded_xid < %(horizon)s::text::xid8
+    WHERE {_IN_SCOPE} AND {_BEFORE_UNTIL}
     GROUP BY e.account_id
-    ON CONFLICT (account_id) DO UPDATE
-    SET debits = EXCLUDED.debits + CASE WHEN %(full)s THEN 0 ELSE v.debits END,
-        credits = EXCLUDED.credits + CASE WHEN %(full)s THEN 0 ELSE v.credits END
+    ON CONFLICT (account_id) DO UPDATE SET debits = v.debits + EXCLUDED.debits, credits = v.credits + EXCLUDED.credits
 """
+
+_TAKE_OVER: Final = """
+    DELETE FROM payments_verifiedbalance;
+    INSERT INTO payments_verifiedbalance (account_id, debits, credits)
+    SELECT account_id, debits, credits FROM payments_passbalance;
+"""
+_FORGET: Final = "DELETE FROM payments_passbalance; DELETE FROM payments_verificationpass;"
+
+
+def _move(cursor: Any, scope: Scope) -> None:
+    """Add what the chunk's entries sum up to, so that the next one need not read them."""
+    with _without(cursor, "hashjoin", "mergejoin"):
+        cursor.execute(_MOVE.format(sums=scope.sums), scope.parameters)
 
 
 def _check_accounts(cursor: Any, scope: Scope, checked: dict[str, int]) -> Iterator[Broken]:
     """Every balance equals its entries."""
     checked["accounts"] = models.Account.objects.count()
-    for code, currency, debits, credits, entry_debits, entry_credits, _ in _rows(cursor, _ACCOUNTS, scope):
+    sql = _ACCOUNTS.format(sums=scope.sums or _NO_SUMS)
+    for code, currency, debits, credits, entry_debits, entry_credits, _ in _rows(cursor, sql, scope):
         detail = {"account": [int(debits), int(credits)], "entries": [int(entry_debits), int(entry_credits)]}
         yield Broken("balance_differs_from_entries", f"{code} {currency}", detail)
 
@@ -197,7 +317,9 @@ _UNBALANCED: Final = f"""
 def _check_transfers(cursor: Any, scope: Scope, checked: dict[str, int]) -> Iterator[Broken]:
     """Every transfer has its entries, numbered from 1, that sum to zero per currency."""
     sql = f"SELECT count(*), count(DISTINCT t.payment_id) FROM payments_transfer t WHERE {_IN_SCOPE}"
-    checked["transfers"], checked["payments"] = _rows(cursor, sql, scope)[0]
+    transfers, payments = _rows(cursor, sql, scope)[0]
+    checked["transfers"] = checked.get("transfers", 0) + transfers
+    checked["payments"] = checked.get("payments", 0) + payments  # one of several chunks counts in each
     for key, _, entries, first, last in _rows(cursor, _TRANSFERS, scope):
         yield Broken("transfer_incomplete", key, {"entries": entries, "first_line": first, "last_line": last})
     for key, currency, difference in _rows(cursor, _UNBALANCED, scope):
@@ -209,6 +331,14 @@ _REVERSALS: Final = f"""
     WHERE {_IN_SCOPE}
       AND (t.amount, t.currency, t.payment_id) IS DISTINCT FROM (o.amount, o.currency, o.payment_id)
 """
+
+
+def _check_reversals(cursor: Any, scope: Scope, checked: dict[str, int]) -> Iterator[Broken]:
+    """A reversal undoes its original whole."""
+    for key, original in _rows(cursor, _REVERSALS, scope):
+        yield Broken("reversal_differs", key, {"original": original})
+
+
 _UNMET: Final = """
     SELECT c.key FROM payments_correction c JOIN payments_transfer t ON t.key = c.key
     LEFT JOIN payments_transfer r ON r.reverses_id = t.id
@@ -217,11 +347,9 @@ _UNMET: Final = """
 """
 
 
-def _check_reversals(cursor: Any, scope: Scope, checked: dict[str, int]) -> Iterator[Broken]:
-    """A reversal undoes its original whole; an original whose correction is known is reversed."""
+def _check_corrections(cursor: Any, scope: Scope, checked: dict[str, int]) -> Iterator[Broken]:
+    """An original whose correction is known is reversed."""
     checked["corrections"] = models.Correction.objects.count()
-    for key, original in _rows(cursor, _REVERSALS, scope):
-        yield Broken("reversal_differs", key, {"original": original})
     for (key,) in _rows(cursor, _UNMET, scope):
         yield Broken("correction_not_booked", key, {})
 
@@ -290,24 +418,24 @@ def _check_payments(cursor: Any, scope: Scope, checked: dict[str, int]) -> Itera
         yield Broken("money_at_wrong_payee", f"{slug}:{reference}", there)
 
 
+# Also those whose transactions were under way when the last run began. They take seconds; the rest is for clocks that
+# differ.
+_LATEST: Final = "c.claimed_at >= (SELECT max(started_at) FROM payments_verification) - interval '10 minutes'"
+_BY_ID: Final = "c.id > %(claims_after)s AND c.id <= %(claims_to)s"
 _CLAIMS: Final = """
     SELECT b.slug, c.event_id FROM payments_claim c JOIN payments_endpoint b ON b.id = c.endpoint_id
-    WHERE (%(full)s OR c.claimed_at >= (SELECT max(started_at) FROM payments_verification) - interval '1 hour')
-      AND NOT EXISTS (SELECT FROM payments_event e WHERE e.claim_id = c.id)
+    WHERE {which} AND NOT EXISTS (SELECT FROM payments_event e WHERE e.claim_id = c.id)
 """
 
 
 def _check_claims(cursor: Any, scope: Scope, checked: dict[str, int]) -> Iterator[Broken]:
     """Every claim has the evidence it was made from."""
-    for slug, event_id in _rows(cursor, _CLAIMS, scope):
+    if scope.claims is None and not scope.is_last:
+        return
+    sql = _CLAIMS.format(which=_LATEST if scope.claims is None else _BY_ID)
+    for slug, event_id in _rows(cursor, sql, scope):
         yield Broken("claim_without_evidence", f"{slug}:{event_id}", {})
 
 
-CHECKS: Final = (
-    _check_accounts,
-    _check_trial_balance,
-    _check_transfers,
-    _check_reversals,
-    _check_payments,
-    _check_claims,
-)
+CHECKS: Final = (_check_transfers, _check_reversals, _check_payments, _check_claims)
+CHECKS_OF_ALL: Final = (_check_accounts, _check_trial_balance, _check_corrections)

@@ -3,7 +3,15 @@
 from payments.models.endpoints import Endpoint
 from payments.models.events import Attempt, Claim, Event
 from payments.models.ledger import Account, Entry, Sighting, Transfer
-from payments.models.operations import Finding, OutboxMessage, StaffAction, Verification, VerifiedBalance
+from payments.models.operations import (
+    Finding,
+    OutboxMessage,
+    PassBalance,
+    StaffAction,
+    Verification,
+    VerificationPass,
+    VerifiedBalance,
+)
 from payments.models.payments import Correction, Dispute, Payment, Registration
 from payments.models.reconciliations import Reconciliation, ReconciliationLine
 
@@ -18,6 +26,7 @@ __all__ = [
     "Event",
     "Finding",
     "OutboxMessage",
+    "PassBalance",
     "Payment",
     "Reconciliation",
     "ReconciliationLine",
@@ -26,5 +35,6 @@ __all__ = [
     "StaffAction",
     "Transfer",
     "Verification",
+    "VerificationPass",
     "VerifiedBalance",
 ]

@@ -102,7 +102,8 @@ class StaffAction(models.Model):
 class Verification(models.Model):
     """One run of the ledger's verification. Deliveries are served while the newest one found nothing broken.
 
-    horizon    transactions below this id are in the verified balances; later ones are looked at by the next run
+    horizon    transactions below this id are in the verified balances, unless something is broken; later ones are
+               looked at by the next run, which moves this as it goes
     broken     the findings: [{"kind", "subject", "detail"}]
     """
 
@@ -124,6 +125,37 @@ class VerifiedBalance(models.Model):
     """The sums of an account's entries below the newest verification's horizon."""
 
     account = models.OneToOneField(Account, on_delete=models.PROTECT, primary_key=True)
+    debits = fields.RunningTotalField()
+    credits = fields.RunningTotalField()
+
+    def __str__(self) -> str:
+        return f"{self.account_id}: {self.debits} {self.credits}"
+
+
+class VerificationPass(models.Model):
+    """A verification from the beginning that is under way, at most one: how far it has come.
+
+    horizon    transactions below this id have been looked at
+    claim_id   claims up to this id have been looked at
+    is_clean   nothing was found so far; else the process that runs it knows what
+    """
+
+    horizon = models.BigIntegerField(default=0)
+    claim_id = models.BigIntegerField(default=0)
+    checked = models.JSONField(default=dict)
+    is_clean = models.BooleanField(default=True)
+    started_at = models.DateTimeField()
+    moved_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"below {self.horizon}"
+
+
+class PassBalance(models.Model):
+    """The sums of an account's entries below that pass's horizon."""
+
+    # Accounts are never deleted (a trigger refuses), so no constraint is needed that would lock their table when made.
+    account = models.OneToOneField(Account, on_delete=models.PROTECT, primary_key=True, db_constraint=False)
     debits = fields.RunningTotalField()
     credits = fields.RunningTotalField()
 

@@ -2,6 +2,7 @@
 
 import logging
 import random
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -10,7 +11,15 @@ from django.db import connections
 
 from payments import conf, intake, models, payees, verification
 from payments.registrations import Registered
-from tests.races import Pause, Session, Thread, at_once, session, wait_until_blocked
+from tests.races import (
+    SECONDS,
+    Pause,
+    Session,
+    Thread,
+    at_once,
+    session,
+    wait_until_blocked,
+)
 from tests.settling import capture, job, outcomes, settle
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.django_db(transaction=True)]
@@ -116,7 +125,7 @@ def test_verification_waits_for_another_and_sees_what_it_left(
     verification.verify(full=False)
     settle(capture("pay_2"))
     connections.close_all()
-    pause = Pause(monkeypatch, verification, "find_broken")
+    pause = Pause(monkeypatch, verification, "_check")
     first = Thread(lambda: verification.verify(full=False))
     pause.wait_reached()
     second = Thread(lambda: verification.verify(full=False))
@@ -129,6 +138,35 @@ def test_verification_waits_for_another_and_sees_what_it_left(
     # What other databases of the server are doing holds the checkpoint back, so it may not have moved.
     verified = models.VerifiedBalance.objects.filter(account__code="merchant-1").values_list("credits", flat=True)
     assert set(verified) <= {10_000, 20_000}
+
+
+def test_start_waits_for_a_chunk_of_a_long_verification_alone(
+    small_demo: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operator verifies from the beginning; a service that is started meanwhile serves before that ends."""
+    for number in range(4):
+        settle(capture(f"pay_{number}"))
+    verification.verify(full=True)
+    connections.close_all()
+    monkeypatch.setattr(verification, "CHUNK", 1)
+    # What runs in the server's other databases would hold the horizon back.
+    ended_below = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
+    monkeypatch.setattr(verification, "_ENDED_BELOW", ended_below)
+    between_chunks, go_on = threading.Event(), threading.Event()
+
+    def stand_still(what: str, done: int) -> None:
+        between_chunks.set()
+        assert go_on.wait(SECONDS)
+
+    long = Thread(lambda: verification.verify(full=True, progress=stand_still))
+    assert between_chunks.wait(SECONDS)
+    start = Thread(lambda: verification.verify(full=False)).result()
+
+    assert (start.is_full, start.broken) == (False, [])
+    assert long.is_alive()
+    go_on.set()
+    ended = long.result()
+    assert (ended.is_full, ended.broken, ended.checked["transfers"]) == (True, [], 4)
 
 
 def test_verification_beside_deliveries_is_clean(small_demo: None, books: Books) -> None:

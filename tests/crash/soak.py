@@ -30,7 +30,11 @@ CONCURRENCY: Final = 24
 PAYEES: Final = 30  # few, so that their accounts are contended
 CHECK_EVERY_S: Final = 3.0
 QUIET_S_MAX: Final = 60.0  # with nothing acknowledged for so long, service hasn't come back
-DIALECT: Final = dialects.TABLE["standard_webhooks"]
+# The demo's endpoints that it speaks to: one names payees and tells fees, the other's payments are all one merchant's.
+SPOKEN: Final[Mapping[str, tuple[dialects.Dialect, str | None]]] = {
+    "demo": (dialects.TABLE["standard_webhooks"], None),
+    "stripe": (dialects.TABLE["stripe"], "merchant-1"),
+}
 
 
 class Violation(AssertionError):
@@ -132,11 +136,13 @@ class Soak:
         seed: int,
         kills: int,
         tally: Tally,
+        endpoint: str = "demo",
         kinds: Mapping[str, int] = KILLS,
         wsgi: str = "",
         database_options: str = "",
     ) -> None:
-        self.seed, self.tally = seed, tally
+        self.seed, self.tally, self.endpoint = seed, tally, endpoint
+        self._dialect, self._everybodys_payee = SPOKEN[endpoint]
         self._kills, self._kinds, self._wsgi = kills, kinds, wsgi
         self._dice = random.Random(seed)
         self.postgres = Postgres(folder)
@@ -206,7 +212,7 @@ class Soak:
         return stories.deliveries(self._happenings(), duplicates=0.15, reorder=0.1, seed=self.seed)
 
     def _happenings(self) -> Iterator[stories.Happening]:
-        for one in stories.happenings(events=sys.maxsize, seed=self.seed, accounts=PAYEES, kinds=DIALECT.kinds):
+        for one in stories.happenings(events=sys.maxsize, seed=self.seed, accounts=PAYEES, kinds=self._dialect.kinds):
             if self._enough.is_set():
                 return
             self._happened.append(one)
@@ -217,9 +223,9 @@ class Soak:
     ) -> WatchedRun:
         return WatchedRun(
             told=told,
-            dialect=DIALECT,
-            secret=deliveries.SECRETS["DEMO"],
-            target=wire.Target.of(f"http://127.0.0.1:{self.app.port}", "demo"),
+            dialect=self._dialect,
+            secret=deliveries.SECRETS[self.endpoint.upper()],
+            target=wire.Target.of(f"http://127.0.0.1:{self.app.port}", self.endpoint),
             concurrency=CONCURRENCY,
             give_up_s=10 * QUIET_S_MAX,
             on_acknowledged=on_acknowledged,
@@ -328,7 +334,7 @@ class Soak:
         self.tally.unavailable += report.answers["503"]
 
     def _check_model(self) -> None:
-        expected = stories.Expected(books="demo")
+        expected = stories.Expected(books=self.endpoint, everybodys_payee=self._everybodys_payee)
         for one in self._happened:
             expected.add(one)
         with self.postgres.connect() as connection, invariants.snapshot(connection) as cursor:

@@ -168,3 +168,44 @@ def test_frozen_verification_does_not_keep_the_start_waiting(app: App, postgres:
 
     figures.tell("recover beside a frozen verification", seconds[0])
     assert seconds[0] < 30
+
+
+def verify_in_chunks(app: App, chunk: str, *, full: bool, failpoint: str) -> None:
+    """Run a verification in chunks so small that there are several, and see it die."""
+    code = f"from payments import models, verification as v; v.CHUNK = {chunk}; v.verify(full={full})"
+    environment, app.environment = app.environment, app.environment | {"PAYMENTS_FAILPOINT": failpoint}
+    try:
+        died = app.manage("shell", "-c", code)
+    finally:
+        app.environment = environment
+    assert died.returncode == -signal.SIGKILL, died.stderr
+
+
+@pytest.mark.parametrize(("failpoint", "chunks"), [("verify_moved:2", 1), ("verify_chunk:2", 2)])
+def test_killed_verification_goes_on_behind_its_last_chunk(
+    app: App, postgres: Postgres, failpoint: str, chunks: int
+) -> None:
+    """From the beginning, and at a start that has much to catch up with; nothing is verified twice or left out."""
+    app.serve()
+    app.manage("recover", expect=0)
+    sender = Gateway(app)
+    for told in gateway.captures(6):
+        sender.deliver(told)
+    app.kill_all()
+    processes.wait_until("nothing runs", lambda: not postgres.list_backends(), within_s=10)
+
+    verify_in_chunks(app, "2", full=False, failpoint=failpoint)
+    start = app.manage_json("recover", expect=0)
+    verify_in_chunks(app, "models.Transfer.objects.count() // 3", full=True, failpoint=failpoint)
+    looked_at, begun_at = postgres.query("SELECT checked -> 'transfers', started_at FROM payments_verificationpass")[0]
+    beside = app.manage_json("recover", expect=0)
+    whole = app.manage_json("verify_ledger", expect=0)
+
+    assert (start["full"], start["checked"]["transfers"]) == (False, 6 - 2 * chunks)
+    assert (beside["full"], beside["checked"]["transfers"]) == (False, 0)
+    (count,) = postgres.query("SELECT count(*) FROM payments_transfer")[0]
+    assert 0 < looked_at < count
+    assert (whole["full"], whole["checked"]["transfers"]) == (True, count)
+    newest = "SELECT started_at FROM payments_verification ORDER BY id DESC LIMIT 1"
+    assert postgres.query(newest)[0][0] == begun_at
+    assert app.manage_json("recover", expect=0)["checked"]["transfers"] == 0

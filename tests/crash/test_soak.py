@@ -16,9 +16,9 @@ import pytest
 from tests.crash import faults, figures, gateway
 from tests.crash.gateway import Load
 from tests.crash.servers import App, Postgres
-from tests.crash.soak import KILLS, Soak, Tally, Violation
+from tests.crash.soak import KILLS, SPOKEN, Soak, Tally, Violation
 
-pytestmark = [pytest.mark.soak, pytest.mark.crash]
+pytestmark = pytest.mark.crash
 
 KILLS_TOTAL: Final = int(os.environ.get("SOAK_KILLS", "500"))
 # A round has a ledger of its own, so that its checks stay quick and its seed repeats it alone.
@@ -29,20 +29,28 @@ STARTS: Final = 10
 SEED: Final = int(os.environ.get("SOAK_SEED") or random.SystemRandom().randrange(2**32))
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(60 + 30 * KILLS_TOTAL)
 def test_random_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """0 lost, 0 doubled, every replay identical, every snapshot sound."""
     tally = Tally()
     for number, begin in enumerate(range(0, KILLS_TOTAL, KILLS_OF_ROUND)):
         seed, kills = SEED + number, min(KILLS_OF_ROUND, KILLS_TOTAL - begin)
-        _say(capsys, f"round {number + 1}: SOAK_SEED={seed} SOAK_KILLS={kills}")
+        endpoint = list(SPOKEN)[seed % len(SPOKEN)]  # rounds take turns, and a seed is enough to repeat one
+        _say(capsys, f"round {number + 1}: SOAK_SEED={seed} SOAK_KILLS={kills} ({endpoint})")
         folder = tmp_path / str(number)
         folder.mkdir()
-        Soak(folder=folder, seed=seed, kills=kills, tally=tally).execute()
+        Soak(folder=folder, seed=seed, kills=kills, tally=tally, endpoint=endpoint).execute()
         _say(capsys, "so far: " + "; ".join(tally.lines()))
     for line in tally.lines():
         figures.tell(f"soak, seed {SEED}", line)
     tally.require_worth()
+
+
+@pytest.mark.timeout(180)
+def test_few_random_kills_beside_another_gateway(tmp_path: Path) -> None:
+    """Its events have other ids, other keys and one payee for all; the promises are the same."""
+    Soak(folder=tmp_path, seed=1, kills=3, tally=Tally(), endpoint="stripe").execute()
 
 
 def _say(capsys: pytest.CaptureFixture[str], line: str) -> None:
@@ -52,6 +60,7 @@ def _say(capsys: pytest.CaptureFixture[str], line: str) -> None:
         sys.stdout.flush()
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_claim_that_is_committed_before_the_work_is_found(tmp_path: Path) -> None:
     """A worker that dies between them leaves an event that is acknowledged and never booked."""
@@ -67,6 +76,7 @@ def test_claim_that_is_committed_before_the_work_is_found(tmp_path: Path) -> Non
     figures.tell("claim committed before the work: found after", f"{tally.kills_total} kills")
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_lost_update_is_found(tmp_path: Path) -> None:
     """Two that change one balance at once without a lock."""
@@ -83,6 +93,7 @@ def test_lost_update_is_found(tmp_path: Path) -> None:
     figures.tell("lost update: found after", f"{tally.kills_total} kills")
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_commit_that_is_not_durable_is_found(tmp_path: Path) -> None:
     """With synchronous_commit off, what was acknowledged just before PostgreSQL dies is gone."""
@@ -103,6 +114,7 @@ def test_commit_that_is_not_durable_is_found(tmp_path: Path) -> None:
     figures.tell("synchronous_commit off: found after", f"{tally.kills_total} kills")
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_start_after_a_crash_takes_no_longer(tmp_path: Path) -> None:
     """Median of ten starts after SIGKILL of everything under load, against ten after an orderly end. Wanted: 1.2."""

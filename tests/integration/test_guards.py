@@ -142,7 +142,9 @@ def test_claim_needs_outcome_and_reply(history: None, column: str) -> None:
 
 
 def test_endpoint_cannot_point_to_itself(history: None) -> None:
-    """An endpoint's own books are told by null."""
+    """An endpoint's own books are told by null; also behind the guard there is a plain constraint."""
+    run("ALTER TABLE payments_endpoint DISABLE TRIGGER payments_endpoint_keys_kept")
+
     with refused("payments_endpoint_own_books_null"):
         run("UPDATE payments_endpoint SET books_id = id WHERE slug = 'stripe'")
 
@@ -172,6 +174,32 @@ def test_endpoint_cannot_be_removed(history: None) -> None:
     for statement in ("DELETE FROM {}", "DELETE FROM {} WHERE id < 0", "TRUNCATE {} CASCADE"):
         with refused("payments_endpoint_kept"):
             run(statement.format("payments_endpoint"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["slug = 'stripe2'", "books_id = 1", "id = id + 1000", "books_id = 1, mode = 'test'", "slug = upper(slug)"],
+)
+def test_endpoint_keeps_what_its_keys_are_made_of(history: None, change: str) -> None:
+    """Under another slug, or in other books, all that was booked would be booked again."""
+    with refused("payments_endpoint_keys_kept"):
+        run(f"UPDATE payments_endpoint SET {change} WHERE slug = 'stripe'")
+
+
+def test_endpoint_that_shares_books_keeps_them(history: None) -> None:
+    """Neither its own nor another's."""
+    copy("payments_endpoint", where="slug = 'stripe'", slug="'twin'", books_id="id")
+
+    for books in ("NULL", "(SELECT id FROM payments_endpoint WHERE slug = 'demo')"):
+        with refused("payments_endpoint_keys_kept"):
+            run(f"UPDATE payments_endpoint SET books_id = {books} WHERE slug = 'twin'")
+
+
+def test_endpoint_can_be_set_up_otherwise(history: None) -> None:
+    """What no key is made of may change, and saying the same again changes nothing."""
+    run("UPDATE payments_endpoint SET mode = 'test', default_payee = 'merchant-2', slug = slug, books_id = books_id")
+
+    assert set(models.Endpoint.objects.values_list("mode", "default_payee")) == {("test", "merchant-2")}
 
 
 def test_guards_are_all_there_and_enabled(history: None) -> None:

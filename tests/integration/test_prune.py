@@ -1,7 +1,6 @@
 """`prune_events`: old bodies are forgotten; what they were claimed as, answered and booked stays. `prune_attempts`."""
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from django.db.models import F
@@ -112,16 +111,20 @@ def test_chunks_go_on_where_the_last_one_ended(deliver: Deliver, monkeypatch: py
 
 
 @pytest.mark.crash
-def test_killed_between_chunks_and_run_again_all_is_forgotten(deliver: Deliver, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("failpoint", "kept"), [("prune_forgotten", {"evt_0", "evt_1", "evt_2"}), ("prune_chunk", set())]
+)
+def test_killed_and_run_again_all_is_forgotten(deliver: Deliver, failpoint: str, kept: set[str]) -> None:
     """A chunk is whole or not there."""
     for n in range(3):
         deliver("payment.captured", event_id=f"evt_{n}", payment=f"pay_{n}", amount=1)
 
-    killed = run_apart("prune_events", "--older-than", 0, failpoint="prune_chunk")
+    killed = run_apart("prune_events", "--older-than", 0, failpoint=failpoint)
 
     assert killed.status == -9, killed.data
+    assert with_body() == kept
+    assert run("prune_events", "--older-than", 0).data["pruned"] == len(kept)
     assert with_body() == set()
-    assert run("prune_events", "--older-than", 0).status == 0
     assert_sound()
 
 

@@ -18,8 +18,10 @@ from django.test import Client
 from payments import booked, conf, facts, gateways, handlers, intake, models, replay
 from payments.gateways import base
 from tests import books, deliveries
+from tests.conftest import assert_sound
 from tests.deliveries import Answer, Deliver, outcome
 from tests.integration import statements
+from tests.integration.statements import run_apart
 from tests.settling import capture, settle
 from tests.unit.gateways import cases, signing
 
@@ -477,3 +479,37 @@ def test_many_events_in_batches(small_demo: None, monkeypatch: pytest.MonkeyPatc
     settle(*(capture(f"pay_{number}") for number in range(10)))
 
     assert retry("--since", "2026-01-01") == (0, counts(retried=10, duplicate=10))
+
+
+@pytest.mark.crash
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("failpoint", "booked_by_then"),
+    [
+        ("after_payments", False),
+        ("after_transfers", False),
+        ("after_outbox", False),
+        ("retry_told", False),
+        ("retry_booked", True),
+    ],
+)
+def test_killed_and_run_again_all_is_booked_once(
+    small_demo: None, client: Client, failpoint: str, booked_by_then: bool
+) -> None:
+    """A batch and the closing of its findings are whole or not there."""
+    with adapter_bug("standard_webhooks", unusable):
+        for number in range(3):
+            data = {"payment": f"pay_{number}", "account": "merchant-1", "amount": 100, "currency": "IDR"}
+            body = deliveries.demo_body("payment.captured", data)
+            assert outcome(post(client, "standard_webhooks", body, event_id=f"evt_{number}")) == "quarantined"
+
+    killed = run_apart("retry", "--quarantined", failpoint=failpoint)
+
+    assert killed.status == -9, killed.data
+    again = 0 if booked_by_then else 3
+    assert (models.Transfer.objects.count(), len(open_findings())) == (3 - again, again)
+    assert retry("--quarantined") == (0, counts(retried=again, applied=again))
+    assert retry("--since", "2026-01-01") == (0, counts(retried=3, duplicate=3))
+    assert models.Account.objects.get(code="merchant-1", currency="IDR").balance == 300
+    assert open_findings() == set()
+    assert_sound()

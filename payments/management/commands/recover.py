@@ -5,6 +5,7 @@ from django.core.management.base import CommandParser
 
 from payments import recovery, verification
 from payments.management import base
+from payments.management.progress import Progress
 
 
 class Command(base.Command):
@@ -15,10 +16,13 @@ class Command(base.Command):
         parser.add_argument("--full", action="store_true", help="verify from the beginning")
 
     def run(self, options: dict[str, Any]) -> base.Result:
+        progress = Progress(self.stderr)
         try:
-            report, warnings = recovery.recover(full=options["full"])
+            report, warnings = recovery.recover(full=options["full"], progress=progress.show)
         except recovery.PreflightFailed as failed:
             raise base.CouldNotRun("\n".join(failed.problems)) from failed
+        finally:
+            progress.end()
         return verification_result(report, warnings)
 
 
