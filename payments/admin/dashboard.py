@@ -9,7 +9,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from payments import conf
-from payments.admin import amounts, cells, figures, gauges, hours_drawn, period, rows
+from payments.admin import amounts, cells, codes, figures, gauges, hours_drawn, period, rows
 from payments.admin.figures import Hours
 from payments.admin.tables import Section, table
 from payments.models import Attempt, Claim, Finding, OutboxMessage, Payment, StaffAction, Verification
@@ -45,7 +45,8 @@ def read(request: HttpRequest) -> Dashboard:
 
     now = timezone.now()
     conf.read_copy()
-    board = Dashboard(conf.why_closed())
+    closed = conf.why_closed()
+    board = Dashboard(None if closed is None else codes.listed(closed))
     if may_see(Claim):
         claims = figures.claims_by_hour(now)
         board.drawings.append(hours_drawn.of_claims(claims))
@@ -97,7 +98,7 @@ def _of_attempts(attempts: Hours) -> list[Tile]:
 def _of_findings() -> Tile:
     kinds = figures.open_findings()
     number = sum(count.number for _kind, count in kinds)
-    note = ", ".join(f"{kind}: {count}" for kind, count in kinds)
+    note = ", ".join(f"{codes.shown(kind)}: {count}" for kind, count in kinds)
     return Tile(_("Open findings"), cells.number(number), cells.list_url(Finding), note, is_bad=number > 0)
 
 

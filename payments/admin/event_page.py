@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from payments.admin import acts, bodies, cells, conflicts, curl, reread, rows, stories, timeline
+from payments.admin import acts, bodies, cells, codes, conflicts, curl, reread, rows, stories, timeline
 from payments.admin.tables import Section, table
 from payments.facts import Fact
 from payments.models import Attempt, Claim, Event, Finding, Payment, Transfer
@@ -17,7 +17,7 @@ DELIVERIES_MAX: Final = 25
 EVENTS_MAX: Final = 25
 
 FACTS: rows.Columns = [
-    (_("Fact"), lambda fact: str(fact.kind)),
+    (_("Fact"), lambda fact: codes.shown(fact.kind)),
     (_("About"), lambda fact: fact.object_id),
     (_("Amount"), lambda fact: cells.amount(fact.amount_minor, fact.currency)),
     (_("Payee it names"), lambda fact: fact.account or cells.EMPTY),
@@ -104,7 +104,9 @@ def _trouble(request: HttpRequest, event: Event, story: stories.Story) -> list[S
     open_ones = story.open_findings
     buttons = acts.buttons(request, event.claim, *open_ones)
     if open_ones:
-        warning = gettext("Waits for somebody: %(kinds)s.") % {"kinds": ", ".join(one.kind for one in open_ones)}
+        warning = gettext("Waits for somebody: %(kinds)s.") % {
+            "kinds": ", ".join(codes.shown(one.kind) for one in open_ones)
+        }
         shown = table(_("Open findings"), open_ones, rows.FINDINGS_OPEN)
         return [
             Section(

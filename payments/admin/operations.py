@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from payments.admin import acts, bodies, cells, finding_page, period, rows
+from payments.admin import acts, bodies, cells, codes, finding_page, period, rows
 from payments.admin.readonly import ReadOnlyAdmin
 from payments.admin.search import Column
 from payments.admin.tables import Section, table
@@ -43,25 +43,25 @@ class OpenFindings(admin.SimpleListFilter):
 class FindingAdmin(ReadOnlyAdmin):
     related = ("endpoint",)
     list_filter = [OpenFindings]
-    searched = (Column("kind"),)
-    search_help_text = _("A kind of finding, or how it begins")
+    searched = (Column("kind"), Column("subject", is_key=True))
+    search_help_text = _("An event's id, a payment's reference, a business key or a kind of finding, or how it begins")
     list_display = [
-        "kind",
+        cells.code_column("kind", _("kind")),
         "subject",
         cells.link_column("endpoint", _("endpoint")),
         cells.moment_column("opened_at", _("opened")),
         cells.moment_column("closed_at", _("closed")),
-        "closed_by",
+        cells.column(_("closed by"), codes.closed_by, name="closed_by"),
     ]
     fields = [
-        "kind",
+        cells.code_column("kind", _("kind")),
         "subject",
         "endpoint",
         cells.json_column("detail", _("detail")),
         cells.moment_column("opened_at", _("opened")),
         cells.moment_column("closed_at", _("closed")),
-        "closed_by",
-        "close_reason",
+        cells.column(_("closed by"), codes.closed_by, name="closed_by"),
+        cells.column(_("close reason"), codes.close_reason, name="close_reason"),
     ]
 
     def sections(self, request: HttpRequest, instance: Finding) -> list[Section]:
@@ -114,10 +114,16 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
 @admin.register(StaffAction)
 class StaffActionAdmin(ReadOnlyAdmin):
     list_filter = [period.by("done_at")]
-    list_display = [cells.moment_column("done_at", _("done")), "actor", "action", "subject", "reason"]
+    list_display = [
+        cells.moment_column("done_at", _("done")),
+        "actor",
+        cells.code_column("action", _("action")),
+        "subject",
+        "reason",
+    ]
     fields = [
         "actor",
-        "action",
+        cells.code_column("action", _("action")),
         "subject",
         "reason",
         cells.json_column("detail", _("detail")),

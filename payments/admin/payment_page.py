@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from payments.admin import acts, cells, rows, stories, timeline
+from payments.admin import acts, cells, codes, rows, stories, timeline
 from payments.admin.stories import Story
 from payments.admin.tables import Section, table
 from payments.admin.timeline import Moment
@@ -67,7 +67,7 @@ def _trouble(request: HttpRequest, payment: Payment, story: Story) -> list[Secti
     if not story.open_findings and not is_waiting:
         return []
     said = [where_its_money_is(payment)] if is_waiting else []
-    said += [finding.kind for finding in story.open_findings]
+    said += [codes.shown(finding.kind) for finding in story.open_findings]
     shown = table(_("Waits for somebody"), story.open_findings, rows.FINDINGS_OPEN, empty="")
     return [Section(shown.title, shown.headings, shown.rows, warning=" ".join(said), buttons=buttons, empty="")]
 

@@ -75,7 +75,7 @@ class ReconciliationLineAdmin(ReadOnlyAdmin):
         "key",
         "verdict",
         "why",
-        "kind",
+        cells.code_column("kind", _("kind")),
         "number",
         "is_beside",
         cells.amount_column("amount", _("statement")),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -310,8 +311,8 @@ def test_many_are_retried_in_as_many_queries_as_few(
     rows = list(claims if name == "retry" else Finding.objects.order_by("pk"))
     few, many = staff.act(name, *rows[:2]), staff.act(name, *rows[10:])
 
-    foreseen = [_queries(lambda url=url: operator.get(url)) for url in (few, many)]
-    done = [_queries(lambda url=url: operator.post(url, REASON)) for url in (few, many)]
+    foreseen = [_queries(partial(operator.get, url)) for url in (few, many)]
+    done = [_queries(partial(operator.post, url, REASON)) for url in (few, many)]
 
     assert foreseen[0] == foreseen[1] <= staff.QUERIES_MAX
     assert done[0] == done[1]

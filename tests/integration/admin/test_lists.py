@@ -8,7 +8,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from payments.models import Claim, Event
+from payments.models import Claim, Event, Finding
 
 pytestmark = pytest.mark.django_db
 
@@ -54,6 +54,34 @@ def test_search_finds_an_id_of_any_time(claims: list[Claim], viewer: Client) -> 
     assert _listed(viewer, "?q=%20old_007%20") == ["old_007"]
     assert _listed(viewer, "?q=ld_007") == []
     assert _listed(viewer, "?q=old%25") == []
+
+
+@pytest.mark.parametrize(
+    ("term", "subject"),
+    [
+        ("evt_9", "demo:evt_9"),
+        ("demo:evt_9", "demo:evt_9"),
+        ("pay_9", "demo:pay_9:captured"),
+        ("demo:pay_9:captured", "demo:pay_9:captured"),
+        ("pay:8", "demo:pay%3A8"),
+        (" pay:8 ", "demo:pay%3A8"),
+        ("shop:17", "shop:17"),
+        ("over_r", "demo:pay%3A8"),
+    ],
+)
+def test_findings_are_found_by_what_they_are_about(capture: Event, viewer: Client, term: str, subject: str) -> None:
+    """An operator pastes what they have: an event's id, a payment's reference, a key; or a kind."""
+    for kind, about in (
+        ("conflict", "demo:evt_9"),
+        ("fact_differs", "demo:pay_9:captured"),
+        ("over_refund", "demo:pay%3A8"),
+        ("outbox_dead", "shop:17"),
+    ):
+        Finding.objects.create(kind=kind, subject=about)
+
+    answer = viewer.get("/admin/payments/finding/", {"q": term})
+
+    assert [finding.subject for finding in answer.context["cl"].result_list] == [subject]
 
 
 def test_older_and_newer_walk_through_every_row_once(claims: list[Claim], viewer: Client) -> None:
