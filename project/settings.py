@@ -314,17 +314,23 @@ SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"event": {"()": "project.logs.EventFormatter"}},
+    "formatters": {
+        "event": {"()": "project.logs.EventFormatter"},
+        "callers_fault": {"()": "project.logs.CallersFault"},
+    },
     "filters": {"crashes": {"()": "project.logs.OnlyCrashes"}},
     "handlers": {
         "stderr": {"class": "logging.StreamHandler", "formatter": "event"},
         "crashes": {"class": "logging.StreamHandler", "formatter": "event", "filters": ["crashes"]},
+        "callers_faults": {"class": "logging.StreamHandler", "formatter": "callers_fault"},
     },
     "root": {"handlers": ["stderr"], "level": "INFO"},
     "loggers": {
         "django": {"handlers": [], "level": "INFO", "propagate": True},
         # A line for each refusal would make a flood of deliveries a flood of lines; the attempt log has them.
         "django.request": {"handlers": ["crashes"], "level": "ERROR", "propagate": False},
+        # A crafted filter or a form without its token: Django calls it an ERROR, with its traceback.
+        "django.security": {"handlers": ["callers_faults"], "propagate": False},
         # Whoever finds the port can send any host, and each would be an ERROR with its traceback.
         "django.security.DisallowedHost": {"level": "CRITICAL"},
         # It warns of nothing but HEAD, which we answer as GET, and whose body it drops as it should.
