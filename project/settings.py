@@ -86,7 +86,7 @@ DATA_DIR = BASE_DIR / _text("DATA_DIR", ".data")
 PORT = _integer("PORT", 8000)
 WEB_CONCURRENCY = _integer("WEB_CONCURRENCY", 2)
 WEB_THREADS = _integer("WEB_THREADS", 72)
-# Proxies whose word on the caller's scheme is taken, by address.
+# Proxies whose word on the caller's scheme and address is taken, by address.
 FORWARDED_ALLOW_IPS = ",".join(_items("FORWARDED_ALLOW_IPS", "127.0.0.1,::1"))
 
 ADMIN_PASSWORD = _text("ADMIN_PASSWORD") or (_keep("admin-password", random_bytes=12) if DEBUG else "")

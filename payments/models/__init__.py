@@ -3,7 +3,7 @@
 from payments.models.endpoints import Endpoint
 from payments.models.events import Attempt, Claim, Event
 from payments.models.ledger import Account, Entry, Sighting, Transfer
-from payments.models.operations import Finding, OutboxMessage, StaffAction, Verification, VerifiedBalance
+from payments.models.operations import Finding, LoginBrake, OutboxMessage, StaffAction, Verification, VerifiedBalance
 from payments.models.payments import Correction, Dispute, Payment, Registration
 from payments.models.reconciliations import Reconciliation, ReconciliationLine
 
@@ -17,6 +17,7 @@ __all__ = [
     "Entry",
     "Event",
     "Finding",
+    "LoginBrake",
     "OutboxMessage",
     "Payment",
     "Reconciliation",

@@ -99,6 +99,24 @@ class StaffAction(models.Model):
         return f"{self.actor} {self.action} {self.subject}"
 
 
+class LoginBrake(models.Model):
+    """How often somebody tried to log in with one name from one address since began_at.
+
+    who    a keyed hash of both
+    """
+
+    who = models.UUIDField(primary_key=True)
+    tries = models.IntegerField()
+    began_at = models.DateTimeField()
+
+    class Meta:
+        default_permissions = ()
+        indexes = [models.Index(fields=["began_at"], name="payments_loginbrake_by_time")]
+
+    def __str__(self) -> str:
+        return f"{self.tries} since {self.began_at:%Y-%m-%d %H:%M:%S}"
+
+
 class Verification(models.Model):
     """One run of the ledger's verification. Deliveries are served while the newest one found nothing broken.
 
