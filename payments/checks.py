@@ -12,6 +12,7 @@ from being served.
                                                            W006  only a token proves deliveries
                                                            W007  `confirms` where there is nothing to ask
                                                            W008  secrets that are no endpoint's
+    W009  a password alone lets staff in (`--deploy`)
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,7 @@ from urllib.parse import urlsplit
 
 from django.apps import AppConfig
 from django.conf import settings
+from django.contrib import admin
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import DatabaseError, transaction
 
@@ -104,6 +106,21 @@ def _is_confidential(url: str) -> bool:
     except ValueError:
         return False
     return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and host in _LOCAL))
+
+
+@register(TAG, deploy=True)
+def check_second_factor(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Nothing but a password between strangers and the payments; a site that wants more says so in has_permission."""
+    if admin.site.__class__.has_permission is not admin.AdminSite.has_permission:
+        return []
+    return [
+        Warning(
+            "A password is all that staff need to log in.",
+            hint="Let a proxy in front of /admin/ ask for a second factor, and add payments.W009 to"
+            " SILENCED_SYSTEM_CHECKS; or let the admin ask for it with django-otp, as README.md says.",
+            id="payments.W009",
+        )
+    ]
 
 
 # Endpoints ------------------------------------------------------------------------------------------------------------
