@@ -17,6 +17,7 @@ from django.utils import formats, timezone
 from django.utils.functional import Promise
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext
 
 from payments.admin import amounts, bodies, codes
 
@@ -114,6 +115,15 @@ def moment_column(name: str, label: Label) -> Column:
 
 def link_column(name: str, label: Label) -> Column:
     return column(label, lambda row: link(getattr(row, name)), name=name)
+
+
+def yes_or_no(value: bool) -> str:
+    return gettext("yes") if value else gettext("no")
+
+
+def yes_or_no_column(name: str, label: Label) -> Column:
+    """Return a column of words: Django's red cross says that something is wrong."""
+    return column(label, lambda row: yes_or_no(getattr(row, name)), name=name)
 
 
 def code_column(name: str, label: Label) -> Column:

@@ -4,6 +4,8 @@ An English reader sees them as they are stored, which is how commands, logs and 
 are in the catalogs like all others.
 """
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Final
 
 from django.db.models import Model
@@ -23,6 +25,12 @@ def listed(text: str) -> str:
     """Return `<code>: <code>, <code>`, as a closed service says why, in the reader's language."""
     first, colon, others = text.partition(": ")
     return f"{shown(first)}{colon}{', '.join(map(shown, others.split(', ')))}"
+
+
+def counted(codes: Iterable[str]) -> str:
+    """Return codes, each once, with how often it is there where that is more."""
+    numbers = Counter(codes)
+    return ", ".join(shown(code) if number == 1 else f"{shown(code)} ({number})" for code, number in numbers.items())
 
 
 def name_of(instance: Model) -> str:

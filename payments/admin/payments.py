@@ -52,7 +52,7 @@ class PaymentAdmin(ReadOnlyAdmin):
                 ("fees", _("fees")),
             )
         ),
-        "other_currencies",
+        cells.yes_or_no_column("other_currencies", _("other currencies")),
         cells.moment_column("first_seen_at", _("first seen")),
     ]
 

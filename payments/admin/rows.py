@@ -2,22 +2,17 @@
 
 from typing import Any, Final
 
-from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 
 from payments.admin import codes
-from payments.admin.cells import EMPTY, Column, Label, amount, link, moment
+from payments.admin.cells import EMPTY, Column, Label, amount, link, moment, yes_or_no
 from payments.models import Attempt, Entry
 
 Columns = list[tuple[Label, Column]]
 
 
 def duration(attempt: Attempt) -> str:
-    return EMPTY if attempt.duration_ms is None else f"{attempt.duration_ms:.1f} ms"
-
-
-def yes_or_no(value: bool) -> str:
-    return _now("yes") if value else _now("no")
+    return EMPTY if attempt.duration_ms is None else f"{attempt.duration_ms:.1f}\u00a0ms"  # in one line
 
 
 def side(entry: Entry, direction: str) -> str:

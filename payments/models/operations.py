@@ -72,6 +72,7 @@ class Finding(models.Model):
         constraints = [models.UniqueConstraint(fields=["kind", "subject"], name="payments_finding_once")]
         indexes = [
             models.Index(fields=["opened_at", "id"], condition=Q(closed_at__isnull=True), name="payments_finding_open"),
+            models.Index(fields=["kind", "id"], condition=Q(closed_at__isnull=True), name="payments_finding_open_kind"),
             models.Index(fields=["subject"], name="payments_finding_by_subject"),
         ]
 

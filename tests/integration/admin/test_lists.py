@@ -87,6 +87,21 @@ def test_findings_are_found_by_what_they_are_about(capture: Event, viewer: Clien
     assert [finding.subject for finding in answer.context["cl"].result_list] == [subject]
 
 
+def test_findings_of_one_kind_are_listed(capture: Event, viewer: Client) -> None:
+    """Of open ones without columns about their end."""
+    now = datetime.now(UTC)
+    for n, (kind, closed_at) in enumerate([("conflict", None), ("conflict", now), ("over_refund", None)]):
+        Finding.objects.create(kind=kind, subject=str(n), closed_at=closed_at, closed_by="siti" if closed_at else "")
+
+    def listed(query: str) -> tuple[list[str], bool]:
+        answer = viewer.get(f"/admin/payments/finding/?kind=conflict{query}")
+        return [one.subject for one in answer.context["cl"].result_list], b"column-closed_by" in answer.content
+
+    assert listed("") == (["0"], False)
+    assert listed("&state=all") == (["1", "0"], True)
+    assert listed("&state=closed") == (["1"], True)
+
+
 def test_older_and_newer_walk_through_every_row_once(claims: list[Claim], viewer: Client) -> None:
     """There and back again, on the same pages."""
     url, pages = "?period=all", []

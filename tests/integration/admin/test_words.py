@@ -18,6 +18,7 @@ from payments.admin import codes, finding_page, words
 from payments.facts import FactKind
 from payments.models import Attempt, Event, Finding, Payment, ReconciliationLine, StaffAction
 from payments.models.ledger import Source
+from payments.reconciliation.summary import REASONS
 from tests import staff
 
 Deliver = Callable[..., Any]
@@ -63,6 +64,8 @@ def _stored() -> set[str]:
     kinds = {*finding_page.MEANINGS, *_literals("Found", "Broken")}
     acts = _literals("record", "record_each", "_record")
     closed = {"broken invariant", "not recovered", "run manage.py recover"}
+    counts = {"lines", "matched", "booked", "ignored", "fees_booked", "fees_differing", "conversions_booked"}
+    kinds |= counts | set(REASONS.values())
     return {*cases, *map(str, FactKind), *transfers, *kinds, *acts, *closed, *Source.values, codes.SYSTEM, "healed"}
 
 
