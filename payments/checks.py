@@ -10,8 +10,10 @@ from being served.
     E004  a demo secret in production                      W004  an Adyen key is not hexadecimal
     E005  PAYMENTS_CONFIRM_URL is no address               W005  unsigned fields are believed, and could be confirmed
     E006  an outbox destination can't be used              W006  only a token proves deliveries
-    W010  mail is to be sent, and no server is named       W007  `confirms` where there is nothing to ask
+                                                           W007  `confirms` where there is nothing to ask
                                                            W008  secrets that are no endpoint's
+                                                           W009  a password alone lets staff in (`--deploy`)
+                                                           W010  mail is to be sent, and no server is named
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,6 +22,7 @@ from urllib.parse import urlsplit
 
 from django.apps import AppConfig
 from django.conf import settings
+from django.contrib import admin
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import DatabaseError, transaction
 
@@ -127,6 +130,21 @@ def check_outbox(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list
             f"Messages to {', '.join(mailboxes)} go by mail, and EMAIL_URL is empty: port 25 of this machine is tried.",
             hint="Set EMAIL_URL to smtp+tls://user:password@host:587, and DEFAULT_FROM_EMAIL to an address of yours.",
             id="payments.W010",
+        )
+    ]
+
+
+@register(TAG, deploy=True)
+def check_second_factor(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Nothing but a password between strangers and the payments; a site that wants more says so in has_permission."""
+    if admin.site.__class__.has_permission is not admin.AdminSite.has_permission:
+        return []
+    return [
+        Warning(
+            "A password is all that staff need to log in.",
+            hint="Let a proxy in front of /admin/ ask for a second factor, and add payments.W009 to"
+            " SILENCED_SYSTEM_CHECKS; or let the admin ask for it with django-otp, as README.md says.",
+            id="payments.W009",
         )
     ]
 

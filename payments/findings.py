@@ -68,8 +68,7 @@ def close(finding_ids: Collection[int], *, why: staff.Why) -> int:
     wanted = models.Finding.objects.filter(id__in=finding_ids, closed_at=None)
     with transaction.atomic():
         still_open = list(wanted.order_by("kind", "subject").select_for_update())
-        for finding in still_open:
-            why.record("close", finding.subject, finding=finding.pk, kind=finding.kind)
+        why.record_each("close", [(one.subject, {"finding": one.pk, "kind": one.kind}) for one in still_open])
         models.Finding.objects.filter(id__in=[finding.pk for finding in still_open]).update(
             closed_at=Now(), closed_by=why.actor, close_reason=why.reason.strip()
         )

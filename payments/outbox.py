@@ -324,8 +324,7 @@ def requeue(message_ids: Collection[int], *, why: staff.Why) -> int:
             state=models.OutboxMessage.State.READY, attempts=0, due_at=database_now()
         )
         findings.close_healed([(DEAD, key) for key in keys])
-        for key in keys:
-            why.record("requeue", key)
+        why.record_each("requeue", [(key, {}) for key in keys])
     return len(keys)
 
 

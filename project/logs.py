@@ -6,6 +6,7 @@ logger.info("batch_settled", extra={"events": 12, "seconds": 0.004})
 2026-11-30T10:00:00.123Z INFO payments.intake batch_settled events=12 seconds=0.004
 """
 
+import copy
 import json
 import logging
 import re
@@ -35,6 +36,15 @@ class EventFormatter(logging.Formatter):
             fields["traceback"] = self.formatException(record.exc_info)
         line = f"{self.formatTime(record)} {record.levelname} {record.name} {_one_line(record.getMessage())}"
         return " ".join([line, *(f"{name}={_value(value)}" for name, value in fields.items())])
+
+
+class CallersFault(EventFormatter):
+    """Formats what a caller was refused for: worth a line, but neither an alarm nor a traceback of ours."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        quiet = copy.copy(record)
+        quiet.levelname, quiet.exc_info = "INFO", None
+        return super().format(quiet)
 
 
 class OnlyCrashes(logging.Filter):

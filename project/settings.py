@@ -88,7 +88,7 @@ RUNTIME_DIR = runtime_folder.locate(DATA_DIR)
 PORT = _integer("PORT", 8000)
 WEB_CONCURRENCY = _integer("WEB_CONCURRENCY", 2)
 WEB_THREADS = _integer("WEB_THREADS", 72)
-# Proxies whose word on the caller's scheme is taken, by address.
+# Proxies whose word on the caller's scheme and address is taken, by address.
 FORWARDED_ALLOW_IPS = ",".join(_items("FORWARDED_ALLOW_IPS", "127.0.0.1,::1"))
 
 ADMIN_PASSWORD = _text("ADMIN_PASSWORD") or (_keep("admin-password", random_bytes=12) if DEBUG else "")
@@ -335,17 +335,23 @@ SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"event": {"()": "project.logs.EventFormatter"}},
+    "formatters": {
+        "event": {"()": "project.logs.EventFormatter"},
+        "callers_fault": {"()": "project.logs.CallersFault"},
+    },
     "filters": {"crashes": {"()": "project.logs.OnlyCrashes"}},
     "handlers": {
         "stderr": {"class": "logging.StreamHandler", "formatter": "event"},
         "crashes": {"class": "logging.StreamHandler", "formatter": "event", "filters": ["crashes"]},
+        "callers_faults": {"class": "logging.StreamHandler", "formatter": "callers_fault"},
     },
     "root": {"handlers": ["stderr"], "level": "INFO"},
     "loggers": {
         "django": {"handlers": [], "level": "INFO", "propagate": True},
         # A line for each refusal would make a flood of deliveries a flood of lines; the attempt log has them.
         "django.request": {"handlers": ["crashes"], "level": "ERROR", "propagate": False},
+        # A crafted filter or a form without its token: Django calls it an ERROR, with its traceback.
+        "django.security": {"handlers": ["callers_faults"], "propagate": False},
         # Whoever finds the port can send any host, and each would be an ERROR with its traceback.
         "django.security.DisallowedHost": {"level": "CRITICAL"},
         # It warns of nothing but HEAD, which we answer as GET, and whose body it drops as it should.

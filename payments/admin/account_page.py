@@ -8,7 +8,7 @@ from typing import Any, Final
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from payments.admin import amounts, cells, plots, rows
+from payments.admin import amounts, cells, codes, plots, rows
 from payments.admin.tables import ROWS_MAX, Section, table
 from payments.models import Account, Entry
 
@@ -129,7 +129,7 @@ def _moved(account: Account, history: History) -> Section:
         title=_("What moved it"),
         headings=[_("Kind"), _("Entries"), _("Debits"), _("Credits")],
         rows=[
-            [kind, moved.count, amount(moved.debits), amount(moved.credits)]
+            [codes.shown(kind), moved.count, amount(moved.debits), amount(moved.credits)]
             for kind, moved in sorted(history.moved.items())
         ],
         note="" if history.is_whole else gettext("Over its newest %(count)d entries.") % {"count": ENTRIES_MAX},

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from django.db.models import Model
 from django.http import HttpRequest
+from django.utils.html import format_html_join
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 
@@ -28,6 +29,12 @@ def buttons(request: HttpRequest, *instances: Model | None, without: Collection[
         for act in ALL.values()
         if instance is not None and act.name not in without and act.is_offered(instance) and act.is_allowed(request)
     ]
+
+
+def links(request: HttpRequest, instance: Model, *, without: Collection[str] = ()) -> str:
+    """Return the same for a row of a table."""
+    offered = buttons(request, instance, without=without)
+    return format_html_join(" ", '<a class="button" href="{}">{}</a>', ((one.url, one.label) for one in offered))
 
 
 def of_list(request: HttpRequest, model: type[Model]) -> dict[str, Act]:

@@ -17,8 +17,9 @@ from django.utils import formats, timezone
 from django.utils.functional import Promise
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext
 
-from payments.admin import amounts, bodies
+from payments.admin import amounts, bodies, codes
 
 Label = str | Promise
 Column = Callable[[Any], str]
@@ -43,7 +44,7 @@ def link(instance: Model | None, text: object = None) -> str:
     if instance is None:
         return EMPTY
     url = page_url(type(instance), instance.pk)
-    return format_html('<a href="{}">{}</a>', url, instance if text is None else text)
+    return format_html('<a href="{}">{}</a>', url, codes.name_of(instance) if text is None else text)
 
 
 def amount(amount_minor: int | None, currency: str | None) -> str:
@@ -114,6 +115,19 @@ def moment_column(name: str, label: Label) -> Column:
 
 def link_column(name: str, label: Label) -> Column:
     return column(label, lambda row: link(getattr(row, name)), name=name)
+
+
+def yes_or_no(value: bool) -> str:
+    return gettext("yes") if value else gettext("no")
+
+
+def yes_or_no_column(name: str, label: Label) -> Column:
+    """Return a column of words: Django's red cross says that something is wrong."""
+    return column(label, lambda row: yes_or_no(getattr(row, name)), name=name)
+
+
+def code_column(name: str, label: Label) -> Column:
+    return column(label, lambda row: codes.shown(getattr(row, name)), name=name)
 
 
 def json_column(name: str, label: Label) -> Column:

@@ -1,16 +1,18 @@
 """The first page: how it goes, what is stuck, and where to look. Each figure leads to the list behind it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django.http import HttpRequest
 from django.utils import timezone
+from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
 from payments import conf
-from payments.admin import amounts, cells, figures, gauges, hours_drawn, period, rows
-from payments.admin.figures import Hours
+from payments.admin import amounts, cells, codes, figures, finding_page, gauges, hours_drawn, period, rows
+from payments.admin.figures import Count, Hours
 from payments.admin.tables import Section, table
 from payments.models import Attempt, Claim, Finding, OutboxMessage, Payment, StaffAction, Verification
 
@@ -45,7 +47,8 @@ def read(request: HttpRequest) -> Dashboard:
 
     now = timezone.now()
     conf.read_copy()
-    board = Dashboard(conf.why_closed())
+    closed = conf.why_closed()
+    board = Dashboard(None if closed is None else codes.listed(closed))
     if may_see(Claim):
         claims = figures.claims_by_hour(now)
         board.drawings.append(hours_drawn.of_claims(claims))
@@ -54,7 +57,9 @@ def read(request: HttpRequest) -> Dashboard:
         board.tiles += _of_attempts(attempts)
         board.drawings.append(hours_drawn.of_attempts(attempts))
     if may_see(Finding):
-        board.tiles.append(_of_findings())
+        kinds = figures.open_findings()
+        board.tiles.append(_of_findings(kinds))
+        board.sections.append(_by_kind(kinds))
         newest = Finding.objects.filter(closed_at=None).order_by("-opened_at", "-pk")[:FINDINGS_SHOWN]
         board.sections.append(
             table(
@@ -94,11 +99,26 @@ def _of_attempts(attempts: Hours) -> list[Tile]:
     ]
 
 
-def _of_findings() -> Tile:
-    kinds = figures.open_findings()
+def _of_findings(kinds: Sequence[tuple[str, Count]]) -> Tile:
     number = sum(count.number for _kind, count in kinds)
-    note = ", ".join(f"{kind}: {count}" for kind, count in kinds)
-    return Tile(_("Open findings"), cells.number(number), cells.list_url(Finding), note, is_bad=number > 0)
+    return Tile(_("Open findings"), cells.number(number), cells.list_url(Finding), is_bad=number > 0)
+
+
+def _by_kind(kinds: Sequence[tuple[str, Count]]) -> Section:
+    """Return what waits, so that many of one kind don't hide one of another."""
+    return Section(
+        title=_("Open findings by kind"),
+        headings=[_("Kind"), _("How many"), _("What it means")],
+        rows=[
+            [
+                format_html('<a href="{}">{}</a>', cells.list_url(Finding, kind=kind), codes.shown(kind)),
+                str(count),
+                finding_page.MEANINGS.get(kind, ""),
+            ]
+            for kind, count in kinds
+        ],
+        empty=_("Nothing waits for anybody."),
+    )
 
 
 def _of_suspense() -> list[Tile]:

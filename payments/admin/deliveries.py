@@ -103,7 +103,7 @@ class AttemptAdmin(ReadOnlyAdmin):
         cells.link_column("endpoint", _("endpoint")),
         "event_id",
         "status",
-        "replayed",
+        cells.yes_or_no_column("replayed", _("replayed")),
         cells.column(_("took"), rows.duration),
         "lost",
     ]
@@ -112,7 +112,7 @@ class AttemptAdmin(ReadOnlyAdmin):
         "endpoint",
         "event_id",
         "status",
-        "replayed",
+        cells.yes_or_no_column("replayed", _("replayed")),
         cells.column(_("took"), rows.duration),
         "lost",
         cells.moment_column("lost_until", _("lost until")),

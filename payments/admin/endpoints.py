@@ -1,6 +1,7 @@
 """Endpoints: where gateways post to. Their secrets are in the environment and never shown."""
 
 from django.contrib import admin
+from django.utils.translation import gettext_lazy as _
 
 from payments.admin import cells
 from payments.admin.readonly import ReadOnlyAdmin
@@ -19,7 +20,7 @@ class EndpointAdmin(ReadOnlyAdmin):
         "default_payee",
         "books",
         "conflicts",
-        "auto_capture",
-        "confirms",
-        cells.moment_column("created_at", "created"),
+        cells.yes_or_no_column("auto_capture", _("auto capture")),
+        cells.yes_or_no_column("confirms", _("confirms")),
+        cells.moment_column("created_at", _("created")),
     ]

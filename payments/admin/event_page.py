@@ -1,6 +1,7 @@
 """An event's page: what the gateway said, what we made of it, what was booked, in the order in which it happened."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from django.db.models import Q
@@ -8,7 +9,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from payments.admin import acts, bodies, cells, conflicts, curl, reread, rows, stories, timeline
+from payments.admin import acts, bodies, cells, codes, conflicts, curl, finding_page, reread, rows, stories, timeline
 from payments.admin.tables import Section, table
 from payments.facts import Fact
 from payments.models import Attempt, Claim, Event, Finding, Payment, Transfer
@@ -17,7 +18,7 @@ DELIVERIES_MAX: Final = 25
 EVENTS_MAX: Final = 25
 
 FACTS: rows.Columns = [
-    (_("Fact"), lambda fact: str(fact.kind)),
+    (_("Fact"), lambda fact: codes.shown(fact.kind)),
     (_("About"), lambda fact: fact.object_id),
     (_("Amount"), lambda fact: cells.amount(fact.amount_minor, fact.currency)),
     (_("Payee it names"), lambda fact: fact.account or cells.EMPTY),
@@ -101,21 +102,11 @@ def _conflicts_found(story: stories.Story) -> list[Finding]:
 
 def _trouble(request: HttpRequest, event: Event, story: stories.Story) -> list[Section]:
     """Return what is open about an event, and what the reader may do about it."""
-    open_ones = story.open_findings
-    buttons = acts.buttons(request, event.claim, *open_ones)
-    if open_ones:
-        warning = gettext("Waits for somebody: %(kinds)s.") % {"kinds": ", ".join(one.kind for one in open_ones)}
-        shown = table(_("Open findings"), open_ones, rows.FINDINGS_OPEN)
-        return [
-            Section(
-                shown.title,
-                shown.headings,
-                shown.rows,
-                text=event.note or None,
-                warning=warning,
-                buttons=buttons,
-            )
-        ]
+    buttons = acts.buttons(request, event.claim)
+    if story.open_findings:
+        # To retry the finding is to retry the event.
+        shown = finding_page.open_ones(request, _("Open findings"), story.open_findings, without=["retry-found"])
+        return [replace(shown, text=event.note or None, buttons=buttons)]
     if event.claim is None or event.claim.outcome in (Claim.Outcome.QUARANTINED, Claim.Outcome.IGNORED):
         return [Section(title=_("Why nothing is booked"), text=event.note, buttons=buttons)]
     return []

@@ -1,15 +1,21 @@
 """A finding's page: what it is about, and what the reader may do."""
 
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
 from django.contrib.admin import AdminSite
 from django.http import HttpRequest
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from payments.admin import acts, finder, rows
+from payments.admin import acts, bodies, cells, codes, finder, rows
+from payments.admin.cells import Label
 from payments.admin.tables import Section, table
 from payments.models import Finding, OutboxMessage, StaffAction
 
 # What each kind means, and what to do about it.
-MEANINGS = {
+MEANINGS: Final = {
     "quarantined": _(
         "A verified event that could not be used. It was acknowledged and kept, nothing of it is booked. After a fix,"
         " retry it; close this if it never will be booked."
@@ -19,9 +25,13 @@ MEANINGS = {
         " gateway which one is true; close this with what you learned."
     ),
     "fact_differs": _(
-        "Two sources told the same fact with another amount, currency, payment or payee. The first one stands."
+        "Two sources told the same fact with another amount, currency, payment or payee. The first one stands. Ask the"
+        " gateway which one is true; close this with what you learned."
     ),
-    "correction_differs": _("A correction that names another amount than what it corrects. It undoes nothing."),
+    "correction_differs": _(
+        "A correction that names another amount than what it corrects. It undoes nothing. Ask the gateway which one is"
+        " true; close this with what you learned."
+    ),
     "over_refund": _("More was refunded than captured. Closes by itself when it is no longer so."),
     "underpaid": _("Less was paid than was registered. Closes by itself when the rest comes."),
     "overpaid": _("More was paid than was registered. Closes by itself when it is refunded."),
@@ -39,11 +49,32 @@ MEANINGS = {
     "handler_failed": _(
         "A handler of the application failed; its own work is undone, the money stands. After a fix, run `retry`."
     ),
-    "differs": _("The gateway's statement and the ledger name different amounts of one fact."),
+    "differs": _(
+        "The gateway's statement and the ledger name different amounts of one fact. Ask the gateway which one is true;"
+        " close this with what you learned."
+    ),
     "fee_differs": _("The gateway's statement and the ledger name different amounts of one fee."),
-    "missing_here": _("A line of the gateway's statement could not be booked."),
-    "missing_there": _("Booked here, but the gateway's statement has no line of it."),
+    "missing_here": _("A line of the gateway's statement could not be booked; below stands why."),
+    "missing_there": _(
+        "Booked here, but the gateway's statement has no line of it. Was the file whole? Then ask the gateway where the"
+        " money is."
+    ),
 }
+
+_AMOUNTS: Final = ("amount", "captured", "expected", "refunded")  # of a detail, in minor units
+
+
+def open_ones(
+    request: HttpRequest, title: Label, found: Sequence[Finding], *, without: Collection[str] = ()
+) -> Section:
+    """Return the open findings of another object as a part of its page, each with what the reader may do about it."""
+    columns: rows.Columns = [
+        *rows.FINDINGS_OPEN,
+        (_("What you may do"), lambda finding: acts.links(request, finding, without=without)),
+    ]
+    kinds = codes.counted(finding.kind for finding in found)
+    warning = gettext("Waits for somebody: %(kinds)s.") % {"kinds": kinds} if found else ""
+    return replace(table(title, found, columns, empty=""), warning=warning)
 
 
 def sections(site: AdminSite, request: HttpRequest, finding: Finding) -> list[Section]:
@@ -64,6 +95,22 @@ def sections(site: AdminSite, request: HttpRequest, finding: Finding) -> list[Se
             buttons=acts.buttons(request, finding, *about) if is_open else [],
             empty="",
         ),
+        Section(title=_("What was seen"), headings=[_("What"), _("Value")], rows=list(_seen(finding.detail))),
         *finder.find(site, request, subject).sections,
         table(_("What staff did"), done, rows.ACTIONS),
     ]
+
+
+def _seen(detail: Mapping[str, Any], path: str = "", currency: str | None = None) -> Iterator[tuple[str, str]]:
+    """Yield what a finding's detail says, one value each: (`told.amount`, IDR 10.000,00)."""
+    currency = detail.get("currency", currency)
+    for name, value in detail.items():
+        match value:
+            case dict():
+                yield from _seen(value, f"{path}{name}.", currency)
+            case list():
+                yield path + name, bodies.visible(", ".join(map(str, value)))
+            case int() if currency and name in _AMOUNTS:
+                yield path + name, cells.amount(value, currency)
+            case _:
+                yield path + name, bodies.visible(str(value))

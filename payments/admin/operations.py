@@ -1,5 +1,6 @@
 """What is owed to the outside world, what checks saw, and what staff did."""
 
+from operator import itemgetter
 from typing import Any
 
 from django.contrib import admin
@@ -8,7 +9,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from payments.admin import acts, bodies, cells, finding_page, period, rows
+from payments.admin import acts, bodies, cells, codes, finding_page, period, rows
 from payments.admin.readonly import ReadOnlyAdmin
 from payments.admin.search import Column
 from payments.admin.tables import Section, table
@@ -39,30 +40,48 @@ class OpenFindings(admin.SimpleListFilter):
         return queryset.filter(closed_at__isnull=self.value() == "open")
 
 
+class Kind(admin.SimpleListFilter):
+    """Findings of one kind."""
+
+    title = _("kind")
+    parameter_name = "kind"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return sorted(((kind, codes.shown(kind)) for kind in finding_page.MEANINGS), key=itemgetter(1))
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.filter(kind=self.value()) if self.value() else queryset
+
+
 @admin.register(Finding)
 class FindingAdmin(ReadOnlyAdmin):
     related = ("endpoint",)
-    list_filter = [OpenFindings]
-    searched = (Column("kind"),)
-    search_help_text = _("A kind of finding, or how it begins")
+    list_filter = [OpenFindings, Kind]
+    searched = (Column("kind"), Column("subject", is_key=True))
+    search_help_text = _("An event's id, a payment's reference, a business key or a kind of finding, or how it begins")
     list_display = [
-        "kind",
+        cells.code_column("kind", _("kind")),
         "subject",
         cells.link_column("endpoint", _("endpoint")),
         cells.moment_column("opened_at", _("opened")),
         cells.moment_column("closed_at", _("closed")),
-        "closed_by",
+        cells.column(_("closed by"), codes.closed_by, name="closed_by"),
     ]
     fields = [
-        "kind",
+        cells.code_column("kind", _("kind")),
         "subject",
         "endpoint",
-        cells.json_column("detail", _("detail")),
         cells.moment_column("opened_at", _("opened")),
         cells.moment_column("closed_at", _("closed")),
-        "closed_by",
-        "close_reason",
+        cells.column(_("closed by"), codes.closed_by, name="closed_by"),
+        cells.column(_("close reason"), codes.close_reason, name="close_reason"),
     ]
+
+    def get_list_display(self, request: HttpRequest) -> Any:
+        """Return the columns; of open findings, none about their end."""
+        if request.GET.get("q") or request.GET.get("state") in ("closed", "all"):
+            return self.list_display
+        return [one for one in self.list_display if getattr(one, "__name__", "") not in ("closed_at", "closed_by")]
 
     def sections(self, request: HttpRequest, instance: Finding) -> list[Section]:
         return finding_page.sections(self.admin_site, request, instance)
@@ -115,10 +134,16 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
 @admin.register(StaffAction)
 class StaffActionAdmin(ReadOnlyAdmin):
     list_filter = [period.by("done_at")]
-    list_display = [cells.moment_column("done_at", _("done")), "actor", "action", "subject", "reason"]
+    list_display = [
+        cells.moment_column("done_at", _("done")),
+        "actor",
+        cells.code_column("action", _("action")),
+        "subject",
+        "reason",
+    ]
     fields = [
         "actor",
-        "action",
+        cells.code_column("action", _("action")),
         "subject",
         "reason",
         cells.json_column("detail", _("detail")),
@@ -136,11 +161,11 @@ class VerificationAdmin(ReadOnlyAdmin):
     list_display = [
         cells.moment_column("finished_at", _("finished")),
         cells.column(_("verdict"), _verdict),
-        "is_full",
+        cells.yes_or_no_column("is_full", _("is full")),
     ]
     fields = [
         cells.column(_("verdict"), _verdict),
-        "is_full",
+        cells.yes_or_no_column("is_full", _("is full")),
         "horizon",
         cells.json_column("checked", _("checked")),
         cells.json_column("broken", _("broken")),

@@ -1,6 +1,7 @@
 """A payment's page: whose its money is, its life in order, and everything that was told and booked about it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from django.db.models import Q
@@ -8,7 +9,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from payments.admin import acts, cells, rows, stories, timeline
+from payments.admin import acts, cells, finding_page, rows, stories, timeline
 from payments.admin.stories import Story
 from payments.admin.tables import Section, table
 from payments.admin.timeline import Moment
@@ -62,14 +63,13 @@ def _if_any(section: Section) -> list[Section]:
 
 def _trouble(request: HttpRequest, payment: Payment, story: Story) -> list[Section]:
     """Return what is open about a payment, and what the reader may do about it."""
-    buttons = acts.buttons(request, payment, *story.open_findings)
     is_waiting = payment.payee_account_id is None and payment.currency is not None
     if not story.open_findings and not is_waiting:
         return []
+    shown = finding_page.open_ones(request, _("Waits for somebody"), story.open_findings)
     said = [where_its_money_is(payment)] if is_waiting else []
-    said += [finding.kind for finding in story.open_findings]
-    shown = table(_("Waits for somebody"), story.open_findings, rows.FINDINGS_OPEN, empty="")
-    return [Section(shown.title, shown.headings, shown.rows, warning=" ".join(said), buttons=buttons, empty="")]
+    warning = " ".join([*said, str(shown.warning)]).strip()
+    return [replace(shown, warning=warning, buttons=acts.buttons(request, payment))]
 
 
 def _where(entries: Sequence[Entry]) -> Section:

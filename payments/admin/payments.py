@@ -26,7 +26,7 @@ class PaymentAdmin(ReadOnlyAdmin):
     list_display = [
         "reference",
         "merchant_reference",
-        "status",
+        cells.code_column("status", _("status")),
         cells.column(_("in suspense"), suspense.in_suspense),
         cells.amount_column("captured", _("captured")),
         cells.amount_column("refunded", _("refunded")),
@@ -39,7 +39,7 @@ class PaymentAdmin(ReadOnlyAdmin):
         "reference",
         "endpoint",
         "merchant_reference",
-        "status",
+        cells.code_column("status", _("status")),
         "payee",
         cells.column(_("payee's account"), payment_page.where_its_money_is),
         *(
@@ -52,7 +52,7 @@ class PaymentAdmin(ReadOnlyAdmin):
                 ("fees", _("fees")),
             )
         ),
-        "other_currencies",
+        cells.yes_or_no_column("other_currencies", _("other currencies")),
         cells.moment_column("first_seen_at", _("first seen")),
     ]
 
@@ -96,20 +96,20 @@ class CorrectionAdmin(ReadOnlyAdmin):
     search_help_text = _("The business key that it corrects, or how it begins")
     list_display = [
         "key",
-        "kind",
+        cells.code_column("kind", _("kind")),
         cells.amount_column("amount", _("amount")),
         cells.link_column("payment", _("payment")),
         cells.link_column("claim", _("event")),
-        "source",
+        cells.code_column("source", _("source")),
         cells.moment_column("occurred_at", _("occurred")),
     ]
     fields = [
         "key",
-        "kind",
+        cells.code_column("kind", _("kind")),
         cells.amount_column("amount", _("amount")),
         "payment",
         "claim",
-        "source",
+        cells.code_column("source", _("source")),
         cells.moment_column("occurred_at", _("occurred")),
         cells.moment_column("recorded_at", _("recorded")),
     ]

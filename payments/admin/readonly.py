@@ -15,7 +15,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, Streami
 from django.urls import URLPattern, path
 from django.utils.text import capfirst
 
-from payments.admin import acts, bodies, export, search
+from payments.admin import acts, bodies, codes, export, search
 from payments.admin.changelist import KeysetChangeList
 from payments.admin.estimates import EstimatedPaginator
 from payments.admin.tables import Section
@@ -150,7 +150,9 @@ class ReadOnlyAdmin(_ModelAdmin):
         form_url: str = "",
         obj: Any = None,
     ) -> HttpResponse:
-        context["title"] = f"{capfirst(str(self.opts.verbose_name))} {bodies.visible(str(obj))}"
+        name = bodies.visible(codes.name_of(obj))
+        context["title"] = f"{capfirst(str(self.opts.verbose_name))} {name}"
         context["subtitle"] = None
+        context["original"] = name  # what the way back here says
         context["sections"] = self.sections(request, obj)
         return super().render_change_form(request, context, add, change, form_url, obj)

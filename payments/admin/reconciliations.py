@@ -2,12 +2,39 @@
 
 from django.contrib import admin
 from django.http import HttpRequest
+from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
-from payments.admin import cells, period, rows
+from payments.admin import cells, codes, period, rows
 from payments.admin.readonly import ReadOnlyAdmin
 from payments.admin.tables import Section, table
 from payments.models import Finding, Reconciliation, ReconciliationLine, Transfer
+from payments.reconciliation.summary import REASONS
+
+
+def _counts(run: Reconciliation) -> str:
+    """Return how many lines are what; not what there is none of."""
+    return ", ".join(f"{codes.shown(name)}: {cells.number(count)}" for name, count in run.counts.items() if count)
+
+
+def _summary(run: Reconciliation) -> Section:
+    """Return what the gateway owes by its statement and by our books, and what explains the difference."""
+    return Section(
+        title=_("What the gateway owes us"),
+        headings=[_("By its statement"), _("By our books"), _("Difference"), _("Explained by"), _("Unexplained")],
+        rows=[
+            [
+                *(cells.amount(one[name], one["currency"]) for name in ("gateway", "ours", "difference")),
+                cells.joined(
+                    format_html("{}: {}", codes.shown(REASONS[reason]), cells.amount(amount, one["currency"]))
+                    for reason, amount in one["explained"].items()
+                ),
+                cells.amount(one["unexplained"], one["currency"]),
+            ]
+            for one in run.summary
+        ],
+        empty=_("Nothing yet."),
+    )
 
 
 @admin.register(Reconciliation)
@@ -19,7 +46,7 @@ class ReconciliationAdmin(ReadOnlyAdmin):
         cells.link_column("endpoint", _("endpoint")),
         "file_name",
         "format",
-        cells.json_column("counts", _("counts")),
+        cells.column(_("counts"), _counts),
         cells.moment_column("finished_at", _("finished")),
     ]
     fields = [
@@ -31,8 +58,7 @@ class ReconciliationAdmin(ReadOnlyAdmin):
         cells.moment_column("window_to", _("to")),
         cells.moment_column("started_at", _("started")),
         cells.moment_column("finished_at", _("finished")),
-        cells.json_column("counts", _("counts")),
-        cells.json_column("summary", _("summary")),
+        cells.column(_("counts"), _counts),
     ]
 
     def sections(self, request: HttpRequest, instance: Reconciliation) -> list[Section]:
@@ -40,6 +66,7 @@ class ReconciliationAdmin(ReadOnlyAdmin):
         booked = ReconciliationLine.Verdict.BOOKED
         narrowed = {"reconciliation__id__exact": instance.pk}
         return [
+            _summary(instance),
             table(
                 _("Lines to look at"),
                 lines.exclude(verdict=booked),
@@ -75,9 +102,9 @@ class ReconciliationLineAdmin(ReadOnlyAdmin):
         "key",
         "verdict",
         "why",
-        "kind",
+        cells.code_column("kind", _("kind")),
         "number",
-        "is_beside",
+        cells.yes_or_no_column("is_beside", _("is beside")),
         cells.amount_column("amount", _("statement")),
         cells.amount_column("booked_amount", _("booked"), currency="booked_currency"),
         cells.moment_column("occurred_at", _("occurred")),

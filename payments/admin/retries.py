@@ -8,6 +8,7 @@ from django.db.models import Q
 from django.utils.translation import gettext as _
 
 from payments import conf, replay, staff
+from payments.admin import codes
 from payments.admin.act import Refused
 from payments.models import Claim, Finding
 
@@ -16,7 +17,7 @@ def assert_money_is_served() -> None:
     """Raise Refused while an invariant of the ledger is broken."""
     conf.read_copy()
     if (reason := conf.why_closed()) is not None:
-        raise Refused(_("No money is booked now: %(reason)s.") % {"reason": reason})
+        raise Refused(_("No money is booked now: %(reason)s.") % {"reason": codes.listed(reason)})
 
 
 def retry(claims: Sequence[Claim], given: Mapping[str, Any], why: staff.Why) -> str:

@@ -2,21 +2,17 @@
 
 from typing import Any, Final
 
-from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 
-from payments.admin.cells import EMPTY, Column, Label, amount, link, moment
+from payments.admin import codes
+from payments.admin.cells import EMPTY, Column, Label, amount, link, moment, yes_or_no
 from payments.models import Attempt, Entry
 
 Columns = list[tuple[Label, Column]]
 
 
 def duration(attempt: Attempt) -> str:
-    return EMPTY if attempt.duration_ms is None else f"{attempt.duration_ms:.1f} ms"
-
-
-def yes_or_no(value: bool) -> str:
-    return _now("yes") if value else _now("no")
+    return EMPTY if attempt.duration_ms is None else f"{attempt.duration_ms:.1f}\u00a0ms"  # in one line
 
 
 def side(entry: Entry, direction: str) -> str:
@@ -30,7 +26,7 @@ def _event_of(transfer: Any) -> str:
 
 TRANSFERS_TOLD: Final[Columns] = [
     (_("Transfer"), link),
-    (_("Kind"), lambda transfer: transfer.kind),
+    (_("Kind"), lambda transfer: codes.shown(transfer.kind)),
     (_("Amount"), lambda transfer: amount(transfer.amount, transfer.currency)),
     (_("Source"), lambda transfer: transfer.get_source_display()),
     (_("Occurred"), lambda transfer: moment(transfer.occurred_at)),
@@ -42,7 +38,7 @@ TRANSFERS: Final[Columns] = [*TRANSFERS_TOLD, (_("Event"), _event_of)]
 # As seen from a transfer, a payment or an event.
 ENTRIES: Final[Columns] = [
     (_("Transfer"), lambda entry: link(entry.transfer)),
-    (_("Kind"), lambda entry: entry.transfer.kind),
+    (_("Kind"), lambda entry: codes.shown(entry.transfer.kind)),
     (_("Line"), lambda entry: link(entry, entry.line)),
     (_("Account"), lambda entry: link(entry.account, entry.account.code)),
     (_("Debit"), lambda entry: side(entry, Entry.Direction.DEBIT)),
@@ -97,7 +93,7 @@ SIGHTINGS: Final[Columns] = [
 
 CORRECTIONS: Final[Columns] = [
     (_("Corrects"), link),
-    (_("Kind"), lambda correction: correction.kind),
+    (_("Kind"), lambda correction: codes.shown(correction.kind)),
     (_("Amount"), lambda correction: amount(correction.amount, correction.currency)),
     (_("Event"), lambda correction: link(correction.claim)),
     (_("Occurred"), lambda correction: moment(correction.occurred_at)),
@@ -105,7 +101,7 @@ CORRECTIONS: Final[Columns] = [
 
 PAYMENTS: Final[Columns] = [
     (_("Payment"), link),
-    (_("Status"), lambda payment: payment.status),
+    (_("Status"), lambda payment: codes.shown(payment.status)),
     (_("Captured"), lambda payment: amount(payment.captured, payment.currency)),
     (_("Refunded"), lambda payment: amount(payment.refunded, payment.currency)),
     (_("Payee"), lambda payment: payment.payee or EMPTY),
@@ -153,7 +149,7 @@ FINDINGS: Final[Columns] = [*FINDINGS_OPEN, (_("Closed"), lambda finding: moment
 ACTIONS: Final[Columns] = [
     (_("Done"), lambda action: moment(action.done_at)),
     (_("By"), lambda action: action.actor),
-    (_("What"), lambda action: link(action, action.action)),
+    (_("What"), lambda action: link(action, codes.shown(action.action))),
     (_("Why"), lambda action: action.reason),
 ]
 

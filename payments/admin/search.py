@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from django.db.models import Model, Q
 
+from payments.facts import escape
 from payments.models import Endpoint
 
 MATCHES_MAX: Final = 200  # per index walked; whoever gets so many types one more character
@@ -21,11 +22,13 @@ class Column:
 
     endpoint   the path to the endpoint that the index begins with, where it does
     only       the condition of a partial index
+    is_key     says `<endpoint>:<id>`; the id is looked for behind each endpoint, as it is and escaped
     """
 
     path: str
     endpoint: str | None = None
     only: Q | None = None
+    is_key: bool = False
 
 
 def matching_ids(model: type[Model], columns: Sequence[Column], term: str) -> set[int]:
@@ -43,10 +46,14 @@ def _ids(model: type[Model], columns: Sequence[Column], term: str) -> set[int]:
 
 
 def _walks(model: type[Model], column: Column, term: str) -> Iterator[Any]:
-    matching = model._default_manager.filter(column.only or Q(), **{f"{column.path}__startswith": term})
-    rows = matching.order_by(column.path).values_list("pk", flat=True)
+    rows = model._default_manager.filter(column.only or Q()).order_by(column.path).values_list("pk", flat=True)
+    matching = rows.filter(**{f"{column.path}__startswith": term})
     if column.endpoint is None:
-        yield rows[:MATCHES_MAX]
-        return
-    for endpoint_id in Endpoint.objects.order_by("id").values_list("id", flat=True):
-        yield rows.filter(**{column.endpoint: endpoint_id})[:MATCHES_MAX]
+        yield matching[:MATCHES_MAX]
+    else:
+        for endpoint_id in Endpoint.objects.order_by("id").values_list("id", flat=True):
+            yield matching.filter(**{column.endpoint: endpoint_id})[:MATCHES_MAX]
+    if column.is_key:
+        for slug in Endpoint.objects.order_by("id").values_list("slug", flat=True):
+            for name in sorted({term, escape(term)}):
+                yield rows.filter(**{f"{column.path}__startswith": f"{slug}:{name}"})[:MATCHES_MAX]

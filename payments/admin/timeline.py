@@ -9,7 +9,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 
 from payments import conf
-from payments.admin import cells, rows
+from payments.admin import cells, codes, rows
 from payments.gateways import base
 from payments.models import (
     Attempt,
@@ -127,7 +127,10 @@ def of_transfer(transfer: Transfer, entries: Sequence[Entry]) -> Moment:
     """Return when a fact was booked, and from where to where."""
     legs = format_html_join(", ", "{} {}", ((entry.get_direction_display(), _account(entry)) for entry in entries))
     detail = format_html(
-        "{} {} · {}", cells.link(transfer, transfer.kind), cells.amount(transfer.amount, transfer.currency), legs
+        "{} {} · {}",
+        cells.link(transfer, codes.shown(transfer.kind)),
+        cells.amount(transfer.amount, transfer.currency),
+        legs,
     )
     return Moment(transfer.recorded_at, _("Booked"), detail, 3, GOOD)
 
@@ -143,7 +146,7 @@ def of_sighting(sighting: Sighting) -> Moment:
 
 
 def of_correction(correction: Correction) -> Moment:
-    detail = format_html("{} {}", correction.kind, cells.link(correction))
+    detail = format_html("{} {}", codes.shown(correction.kind), cells.link(correction))
     return Moment(correction.recorded_at, _("Corrects"), detail, 3)
 
 
@@ -162,16 +165,16 @@ def of_message(message: OutboxMessage) -> list[Moment]:
 
 
 def of_finding(finding: Finding) -> list[Moment]:
-    detail = cells.link(finding, finding.kind)
+    detail = cells.link(finding, codes.shown(finding.kind))
     moments = [Moment(finding.opened_at, _("Finding opened"), detail, 4, BAD)]
     if finding.closed_at is not None:
-        why = format_html("{} · {}: {}", detail, finding.closed_by, finding.close_reason)
+        why = format_html("{} · {}: {}", detail, codes.closed_by(finding), codes.close_reason(finding))
         moments.append(Moment(finding.closed_at, _("Finding closed"), why, 8, GOOD))
     return moments
 
 
 def of_action(action: StaffAction) -> Moment:
-    detail = format_html("{} · {}: {}", cells.link(action, action.action), action.actor, action.reason)
+    detail = format_html("{} · {}: {}", cells.link(action, codes.shown(action.action)), action.actor, action.reason)
     return Moment(action.done_at, _("Staff"), detail, 8)
 
 

@@ -21,7 +21,7 @@ class TransferAdmin(ReadOnlyAdmin):
     search_help_text = _("A business key, or how it begins: demo:pay_1:captured")
     list_display = [
         "key",
-        "kind",
+        cells.code_column("kind", _("kind")),
         cells.amount_column("amount", _("amount")),
         cells.link_column("payment", _("payment")),
         cells.link_column("claim", _("event")),
@@ -31,7 +31,7 @@ class TransferAdmin(ReadOnlyAdmin):
     ]
     fields = [
         "key",
-        "kind",
+        cells.code_column("kind", _("kind")),
         cells.amount_column("amount", _("amount")),
         "endpoint",
         "payment",

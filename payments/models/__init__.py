@@ -5,6 +5,7 @@ from payments.models.events import Attempt, Claim, Event
 from payments.models.ledger import Account, Entry, Sighting, Transfer
 from payments.models.operations import (
     Finding,
+    LoginBrake,
     OutboxMessage,
     PassBalance,
     StaffAction,
@@ -25,6 +26,7 @@ __all__ = [
     "Entry",
     "Event",
     "Finding",
+    "LoginBrake",
     "OutboxMessage",
     "PassBalance",
     "Payment",

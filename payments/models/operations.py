@@ -72,6 +72,7 @@ class Finding(models.Model):
         constraints = [models.UniqueConstraint(fields=["kind", "subject"], name="payments_finding_once")]
         indexes = [
             models.Index(fields=["opened_at", "id"], condition=Q(closed_at__isnull=True), name="payments_finding_open"),
+            models.Index(fields=["kind", "id"], condition=Q(closed_at__isnull=True), name="payments_finding_open_kind"),
             models.Index(fields=["subject"], name="payments_finding_by_subject"),
         ]
 
@@ -97,6 +98,24 @@ class StaffAction(models.Model):
 
     def __str__(self) -> str:
         return f"{self.actor} {self.action} {self.subject}"
+
+
+class LoginBrake(models.Model):
+    """How often somebody tried to log in with one name from one address since began_at.
+
+    who    a keyed hash of both
+    """
+
+    who = models.UUIDField(primary_key=True)
+    tries = models.IntegerField()
+    began_at = models.DateTimeField()
+
+    class Meta:
+        default_permissions = ()
+        indexes = [models.Index(fields=["began_at"], name="payments_loginbrake_by_time")]
+
+    def __str__(self) -> str:
+        return f"{self.tries} since {self.began_at:%Y-%m-%d %H:%M:%S}"
 
 
 class Verification(models.Model):

@@ -3,8 +3,10 @@
 from typing import Any, Final
 
 import pytest
+from django.contrib import admin
 from django.core.checks import CheckMessage, run_checks
 from django.db import connection
+from django.http import HttpRequest
 from pytest_django import Settings
 
 from payments import checks, models
@@ -118,6 +120,21 @@ def test_w010_mail_without_a_server(settings: Settings) -> None:
 
     settings.EMAIL_HOST = "mail.example.com"
     assert of_settings() == []
+
+
+class _VerifiedSite(admin.AdminSite):
+    def has_permission(self, request: HttpRequest) -> bool:
+        return False
+
+
+def test_w009_password_alone_lets_staff_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Said before a deployment only; a site that wants more than a password is none of it."""
+    found = [one for one in run_checks(tags=[checks.TAG], include_deployment_checks=True) if one not in of_settings()]
+    assert_only(found, "payments.W009", "SILENCED_SYSTEM_CHECKS")
+
+    monkeypatch.setattr(admin, "site", _VerifiedSite())
+
+    assert run_checks(tags=[checks.TAG], include_deployment_checks=True) == of_settings()
 
 
 # Endpoints ------------------------------------------------------------------------------------------------------------

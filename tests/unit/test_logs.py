@@ -3,7 +3,7 @@
 import logging
 import sys
 
-from project.logs import EventFormatter, OnlyCrashes
+from project.logs import CallersFault, EventFormatter, OnlyCrashes
 
 
 def make_record(event: str, **fields: object) -> logging.LogRecord:
@@ -37,6 +37,17 @@ def test_traceback_is_a_field() -> None:
 
     assert "\n" not in line
     assert 'traceback="Traceback (most recent call last):' in line
+
+
+def test_callers_fault_is_a_quiet_line() -> None:
+    """Neither an alarm nor a traceback; and the record is as it was, for other handlers."""
+    record = make_crash()
+
+    line = CallersFault().format(record)
+
+    assert " INFO payments.intake batch_failed" in line
+    assert "Traceback" not in line
+    assert record.exc_info is not None
 
 
 def test_refusals_are_no_lines_of_the_log() -> None:

@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from payments import conf, money
@@ -290,6 +293,37 @@ def test_events_are_retried_from_their_findings(unusable: Event, operator: Clien
     operator.post(url, REASON)
 
     assert _action()[:3] == ("operator", "retry", "demo:evt_bad")
+
+
+@pytest.mark.django_db(transaction=True)  # savepoints would count, and a service has none there
+@pytest.mark.parametrize("name", ["retry", "retry-found"])
+def test_many_are_retried_in_as_many_queries_as_few(
+    name: str, deliver: Deliver, operator: Client, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To foresee it, and to do it with a record for each."""
+    settings.PAYMENTS_OUTBOX = {}
+    deliver("evt_0", payment="pay_0", amount=1, currency="IDR", account="merchant-1")
+    for n in range(1, 61):
+        deliver(f"evt_{n}", payment=f"pay_{n}", amount="100", currency="IDR", account="merchant-1")
+    amount_minor = money.amount_minor
+    monkeypatch.setattr(money, "amount_minor", lambda value: amount_minor(int(value)))
+    claims = Claim.objects.filter(outcome="quarantined").order_by("pk")
+    rows = list(claims if name == "retry" else Finding.objects.order_by("pk"))
+    few, many = staff.act(name, *rows[:2]), staff.act(name, *rows[10:])
+
+    foreseen = [_queries(partial(operator.get, url)) for url in (few, many)]
+    done = [_queries(partial(operator.post, url, REASON)) for url in (few, many)]
+
+    assert foreseen[0] == foreseen[1] <= staff.QUERIES_MAX
+    assert done[0] == done[1]
+    assert Transfer.objects.count() == 53
+    assert StaffAction.objects.filter(action="retry").count() == 52
+
+
+def _queries(ask: Callable[[], Any]) -> int:
+    with CaptureQueriesContext(connection) as queries:
+        assert ask().status_code in (200, 302)
+    return len(queries)
 
 
 # Lists ----------------------------------------------------------------------------------------------------------------

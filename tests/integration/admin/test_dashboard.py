@@ -62,7 +62,22 @@ def test_figures_tell_what_is_stuck(busy: None, viewer: Client) -> None:
         "Dead outbox messages": ("1", True),
         "Ledger verified": ("Clean", False),
     }
-    assert tiles["Open findings"].note == "conflict: 1, quarantined: 1"
+
+
+def test_each_kind_of_finding_leads_to_its_list(busy: None, viewer: Client) -> None:
+    """Many of one kind hide none of another."""
+    Finding.objects.bulk_create(Finding(kind="outbox_dead", subject=f"shop:{n}") for n in range(30))
+
+    text = staff.text(viewer, "/admin/")
+
+    kinds = re.findall(r'<a href="(/admin/payments/finding/\?kind=\w+)">(\w+)</a></td><td>(\d+)</td>', text)
+    assert [(kind, count) for _url, kind, count in kinds] == [
+        ("conflict", "1"),
+        ("outbox_dead", "30"),
+        ("quarantined", "1"),
+    ]
+    for url, _kind, count in kinds:
+        assert viewer.get(url).context["cl"].result_count == int(count)
 
 
 def test_every_figure_leads_to_its_list(busy: None, viewer: Client) -> None:

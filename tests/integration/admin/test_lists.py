@@ -1,5 +1,7 @@
 """Lists of big tables: bounded, and every row once."""
 
+import io
+import logging
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 
@@ -8,7 +10,8 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from payments.models import Claim, Event
+from payments.models import Claim, Event, Finding
+from project.logs import CallersFault
 
 pytestmark = pytest.mark.django_db
 
@@ -56,6 +59,49 @@ def test_search_finds_an_id_of_any_time(claims: list[Claim], viewer: Client) -> 
     assert _listed(viewer, "?q=old%25") == []
 
 
+@pytest.mark.parametrize(
+    ("term", "subject"),
+    [
+        ("evt_9", "demo:evt_9"),
+        ("demo:evt_9", "demo:evt_9"),
+        ("pay_9", "demo:pay_9:captured"),
+        ("demo:pay_9:captured", "demo:pay_9:captured"),
+        ("pay:8", "demo:pay%3A8"),
+        (" pay:8 ", "demo:pay%3A8"),
+        ("shop:17", "shop:17"),
+        ("over_r", "demo:pay%3A8"),
+    ],
+)
+def test_findings_are_found_by_what_they_are_about(capture: Event, viewer: Client, term: str, subject: str) -> None:
+    """An operator pastes what they have: an event's id, a payment's reference, a key; or a kind."""
+    for kind, about in (
+        ("conflict", "demo:evt_9"),
+        ("fact_differs", "demo:pay_9:captured"),
+        ("over_refund", "demo:pay%3A8"),
+        ("outbox_dead", "shop:17"),
+    ):
+        Finding.objects.create(kind=kind, subject=about)
+
+    answer = viewer.get("/admin/payments/finding/", {"q": term})
+
+    assert [finding.subject for finding in answer.context["cl"].result_list] == [subject]
+
+
+def test_findings_of_one_kind_are_listed(capture: Event, viewer: Client) -> None:
+    """Of open ones without columns about their end."""
+    now = datetime.now(UTC)
+    for n, (kind, closed_at) in enumerate([("conflict", None), ("conflict", now), ("over_refund", None)]):
+        Finding.objects.create(kind=kind, subject=str(n), closed_at=closed_at, closed_by="siti" if closed_at else "")
+
+    def listed(query: str) -> tuple[list[str], bool]:
+        answer = viewer.get(f"/admin/payments/finding/?kind=conflict{query}")
+        return [one.subject for one in answer.context["cl"].result_list], b"column-closed_by" in answer.content
+
+    assert listed("") == (["0"], False)
+    assert listed("&state=all") == (["1", "0"], True)
+    assert listed("&state=closed") == (["1"], True)
+
+
 def test_older_and_newer_walk_through_every_row_once(claims: list[Claim], viewer: Client) -> None:
     """There and back again, on the same pages."""
     url, pages = "?period=all", []
@@ -81,9 +127,20 @@ def test_lists_never_count(claims: list[Claim], viewer: Client) -> None:
 
 
 @pytest.mark.parametrize("query", ["?reply_body__contains=a", "?event_id__regex=.", "?endpoint__slug=demo"])
-def test_lookups_without_an_index_are_refused(claims: list[Claim], viewer: Client, query: str) -> None:
-    """A crafted address can't make the database read a whole table."""
+def test_lookups_without_an_index_are_refused(
+    claims: list[Claim], viewer: Client, query: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crafted address can't make the database read a whole table; it wakes nobody."""
+    log = io.StringIO()
+    handlers = logging.getLogger("django.security").handlers
+    (handler,) = (one for one in handlers if isinstance(one.formatter, CallersFault))  # pytest adds its own
+    monkeypatch.setattr(handler, "stream", log)
+
     assert viewer.get(f"/admin/payments/claim/{query}").status_code == 400
+
+    (line,) = log.getvalue().splitlines()
+    assert " INFO django.security.DisallowedModelAdminLookup Filtering by" in line
+    assert "Traceback" not in line
 
 
 @pytest.mark.parametrize("query", ["?before=x", "?p=-1", "?p=999999999", f"?after={'9' * 40}", "?p=x"])

@@ -1,5 +1,6 @@
 """What staff see of a delivery."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +9,17 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from payments.models import Account, Attempt, Event, Finding, OutboxMessage, Payment, StaffAction, Transfer
+from payments.models import (
+    Account,
+    Attempt,
+    Event,
+    Finding,
+    OutboxMessage,
+    Payment,
+    Reconciliation,
+    StaffAction,
+    Transfer,
+)
 from tests import staff
 
 pytestmark = pytest.mark.django_db
@@ -133,7 +144,7 @@ def test_event_page_tells_what_happened_in_order(capture: Event, deliver: Delive
     said = (
         *("Came for the first time", "signature verified: over the whole body", "Claimed: Applied", "Booked"),
         *("Message written", "Other content under the same id came", "Finding opened", "Delivery answered 200"),
-        *("after 12.3 ms", "Re-delivery answered 200"),
+        *("after 12.3\u00a0ms", "Re-delivery answered 200"),
     )
     positions = [text.index(words) for words in said]
     assert positions == sorted(positions)
@@ -204,6 +215,51 @@ def test_finding_leads_to_what_it_is_about(unusable: Event, viewer: Client) -> N
 
     assert "A verified event that could not be used." in text
     assert staff.page(unusable.claim) in text
+
+
+def test_findings_of_a_page_have_their_acts_beside_them(capture: Event, deliver: Deliver, operator: Client) -> None:
+    """Nobody closes one for another; what there are many of is said once."""
+    deliver("evt_2", "refund.succeeded", payment="pay_1", refund="re_1", amount=2_000_000, currency="IDR")
+    message = OutboxMessage.objects.order_by("pk").first()
+    assert message is not None
+    for kind, subject in (("outbox_dead", message.key), ("fact_differs", "demo:pay_1:captured")):
+        Finding.objects.create(kind=kind, subject=subject)
+
+    text = staff.text(operator, staff.page(Payment.objects.get()))
+
+    assert "Waits for somebody: over_refund, outbox_dead, fact_differs." in text
+    for finding in Finding.objects.all():
+        row = text.partition(f"{finding.kind}: {finding.subject}</a>")[2].partition("</tr>")[0]
+        assert staff.act("close", finding) in row
+
+
+def test_finding_says_amounts_as_people_do(capture: Event, deliver: Deliver, viewer: Client) -> None:
+    """And each value on a line of its own."""
+    deliver("evt_2", payment="pay_1", account="merchant-1", amount=999, currency="IDR")
+
+    text = staff.text(viewer, staff.page(Finding.objects.get()))
+
+    for name, amount in (("told", "IDR 9,99"), ("booked", "IDR 10.000,00")):
+        assert re.search(rf"<td>{name}\.amount</td><td><span class=\"amount\">{re.escape(amount)}</span>", text)
+
+
+def test_reconciliation_says_what_explains_the_difference(capture: Event, viewer: Client) -> None:
+    """In words and in the currency's own way."""
+    explained = {"missing_there": -1_000_000}
+    summary = {"currency": "IDR", "gateway": 0, "ours": 1_000_000, "difference": -1_000_000, "unexplained": 0}
+    run = Reconciliation.objects.create(
+        endpoint_id=capture.endpoint_id,
+        file_name="november.csv",
+        format="plain",
+        counts={"lines": 1200, "matched": 0},
+        summary=[{**summary, "explained": explained}],
+    )
+
+    text = staff.text(viewer, staff.page(run))
+
+    assert "lines: 1,200" in text
+    assert "matched" not in text
+    assert 'booked here, and no line says so: <span class="amount">IDR -10.000,00</span>' in text
 
 
 def test_outbox_message_is_shown_with_its_body(capture: Event, viewer: Client) -> None:

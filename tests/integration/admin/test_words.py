@@ -13,8 +13,12 @@ from django.test import Client
 from django.utils import translation
 from django.utils.translation.template import templatize
 
-from payments.admin import words
-from payments.models import Attempt, Event
+from payments import approvals, handlers, outbox, postings, registrations
+from payments.admin import codes, finding_page, words
+from payments.facts import FactKind
+from payments.models import Attempt, Event, Finding, Payment, ReconciliationLine, StaffAction
+from payments.models.ledger import Source
+from payments.reconciliation.summary import REASONS
 from tests import staff
 
 Deliver = Callable[..., Any]
@@ -25,7 +29,7 @@ CALLS: Final = frozenset({"_", "_now", "gettext", "gettext_lazy"})
 # The same in both: names of things, and terms that Indonesian took over.
 SAME: Final = {
     *("ID", "Event", "event", "events", "endpoint", "endpoints", "transfer", "transfers", "Transfer", "Transfers"),
-    *("Debit", "debit", "gateway", "format", "mode", "slug", "status", "Status", "Webhook"),
+    *("Debit", "debit", "gateway", "format", "mode", "slug", "status", "Status", "Webhook", "webhook"),
 }
 
 
@@ -49,7 +53,33 @@ def _said() -> dict[str, str]:
     templates = (CHECKOUT / "templates").rglob("*.html")
     said = {text: path.name for path in sources for text in _of_python(path)}
     said |= {text: path.name for path in templates for text in _of_template(path)}
-    return said | dict.fromkeys(words.all_of("payments"), "models")
+    return said | dict.fromkeys(words.all_of("payments"), "models") | dict.fromkeys(_stored(), "stored")
+
+
+def _stored() -> set[str]:
+    """Return every code that is stored and shown: statuses, kinds of facts and transfers, findings, acts, sources."""
+    status: Any = Payment._meta.get_field("status")
+    cases = [case.result.value for case in status.expression.cases] + [status.expression.default.value]
+    transfers = {*postings.TABLE, postings.REVERSAL, postings.ALLOCATION, postings.ADJUSTMENT}
+    kinds = {*finding_page.MEANINGS, *_literals("Found", "Broken")}
+    acts = _literals("record", "record_each", "_record")
+    closed = {"broken invariant", "not recovered", "run manage.py recover"}
+    counts = {"lines", "matched", "booked", "ignored", "fees_booked", "fees_differing", "conversions_booked"}
+    kinds |= counts | set(REASONS.values())
+    return {*cases, *map(str, FactKind), *transfers, *kinds, *acts, *closed, *Source.values, codes.SYSTEM, "healed"}
+
+
+def _literals(*functions: str) -> set[str]:
+    """Return the texts that the payments' code gives first to functions of these names."""
+    found: set[str] = set()
+    for path in (CHECKOUT / "payments").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(
+                    func=ast.Name(id=name) | ast.Attribute(attr=name), args=[ast.Constant(value=str(text)), *_]
+                ) if name in functions:
+                    found.add(text)
+    return found
 
 
 def _written() -> dict[str, str]:
@@ -70,6 +100,15 @@ def test_every_text_is_translated() -> None:
     assert {text: where for text, where in said.items() if not written.get(text)} == {}
     assert written.keys() - said.keys() == set()
     assert {text for text, translated in written.items() if text == translated} - SAME == set()
+
+
+def test_every_kind_of_finding_says_what_it_means() -> None:
+    """A code alone tells nobody what to do."""
+    contradictions = {"reference_differs", "payee_differs", "wrong_currency"}
+    verdicts = set(ReconciliationLine.Verdict.values) - {ReconciliationLine.Verdict.BOOKED}
+    opened = {*_literals("Found"), *registrations.KINDS, *contradictions, *verdicts}
+
+    assert opened | {handlers.FAILED, outbox.DEAD, approvals.KIND} == finding_page.MEANINGS.keys()
 
 
 def test_translations_name_the_same_values() -> None:
@@ -93,6 +132,7 @@ def test_pages_are_indonesian_for_who_reads_it(conflict: Event, client: Client) 
     client.force_login(staff.member("pembaca", *staff.ACTS))
     client.cookies["django_language"] = "id"
     Attempt.objects.create(endpoint_id=conflict.endpoint_id, event_id="evt_1", received_at=conflict.received_at)
+    StaffAction.objects.create(actor="somebody", action="allocate", subject="x", reason="y")
 
     event = staff.text(client, staff.page(conflict))
     lists = staff.text(client, "/admin/payments/claim/")
@@ -104,6 +144,16 @@ def test_pages_are_indonesian_for_who_reads_it(conflict: Event, client: Client) 
         assert word.lower() in lists.lower(), word
     assert "Temuan terbuka" in board
     assert "payment.captured" in event
+    for path, words_of_codes in (
+        ("payment", ["tertagih"]),
+        ("transfer", ["Pembayaran tertagih"]),
+        ("finding", ["konflik"]),
+        ("staffaction", ["alokasikan"]),
+    ):
+        listed = staff.text(client, f"/admin/payments/{path}/")
+        assert not [word for word in words_of_codes if f">{word}</" not in listed], path
+    assert "konflik: demo:evt_1" in board
+    assert "Temuan konflik: demo:evt_1" in staff.text(client, staff.page(Finding.objects.get()))
 
 
 @pytest.mark.django_db
