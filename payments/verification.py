@@ -136,8 +136,9 @@ class _Run:
 
     def _verify_from_the_beginning(self, cursor: Any, now: int) -> bool:
         one = self._begin_or_go_on(cursor, now)
-        end, claims = _end_of_chunk(cursor, one.horizon, now), (one.claim_id, one.claim_id + CHUNK)
-        is_last = end is None and not models.Claim.objects.filter(id__gt=claims[1]).exists()
+        end, claims_end = _end_of_chunk(cursor, one.horizon, now), _end_of_claims(one.claim_id)
+        is_last = end is None and claims_end is None
+        claims = (one.claim_id, claims_end or (ID_MAX if is_last else one.claim_id))
         scope = Scope(one.horizon, end or now, is_last=is_last, sums="payments_passbalance", claims=claims)
         self.report.checked = one.checked
         self.report.broken += _check(cursor, scope, one.checked)
@@ -208,6 +209,12 @@ def _end_of_chunk(cursor: Any, since: int, now: int) -> int | None:
     cursor.execute(_END_OF_CHUNK, {"since": str(since), "until": str(now), "chunk": CHUNK})
     row = cursor.fetchone()
     return None if row is None else int(row[0])
+
+
+def _end_of_claims(after_id: int) -> int | None:
+    """Return up to which id there is a chunk of claims; None: what is left is less than one."""
+    ids = models.Claim.objects.filter(id__gt=after_id).order_by("id").values_list("id", flat=True)
+    return next(iter(ids[CHUNK - 1 : CHUNK]), None)
 
 
 @contextmanager
