@@ -128,9 +128,10 @@ def post_worker_init(worker: Any) -> None:
     from django.db import DatabaseError, InterfaceError
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-    from payments import conf, database, inspection
+    from payments import conf, database, inspection, recovery
 
     inspection.start("worker")
+    threading.Thread(target=recovery.keep_verified, name="verification", daemon=True).start()
     # With DEBUG=1, Django formats the text of every statement and keeps it, bodies and all.
     BaseDatabaseWrapper.queries_logged = False  # type: ignore[assignment, method-assign]
     # Or the first burst would all wait for one thread that does. A worker boots without the database too.

@@ -5,21 +5,25 @@ the server's own timeouts.
 """
 
 import logging
+import random
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Final
+from datetime import UTC, datetime, timedelta
+from typing import Final, NoReturn
 
 from django.conf import settings
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, InterfaceError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-from payments import conf, verification
+from payments import conf, database, models, verification
 
 logger = logging.getLogger(__name__)
 
 DATABASE_WAIT_S: Final = 60.0
 SERVER_VERSION_MIN: Final = 150_000
+VERIFY_EVERY_S: Final = 60.0
+VERIFY_S_MAX: Final = 600.0
 
 GUARDS: Final = (
     "payments_transfer_append_only",
@@ -54,10 +58,42 @@ def recover(
     """
     wait_for_database(DATABASE_WAIT_S)
     warnings = preflight()
+    return _verify(full=full, progress=progress), warnings
+
+
+def _verify(*, full: bool, progress: Callable[[str, int], None] = lambda what, done: None) -> verification.Report:
     report = verification.verify(full=full, progress=progress)
     for one in report.broken:
         logger.error("invariant_broken", extra=asdict(one))
-    return report, warnings
+    return report
+
+
+def keep_verified() -> NoReturn:
+    """Verify what is new every minute, until the process dies: a start has no more than that to catch up with.
+
+    In a thread of each worker, so that it goes on whichever dies; whoever comes first does it for all.
+    """
+    while True:
+        time.sleep(VERIFY_EVERY_S * random.uniform(0.8, 1.2))
+        try:
+            verify_if_due()
+        except (DatabaseError, InterfaceError) as error:
+            logger.warning("verification_failed", extra={"error": repr(error)})
+        except Exception:
+            logger.exception("verification_failed")
+
+
+def verify_if_due() -> verification.Report | None:
+    """Verify what is new, unless somebody did within VERIFY_EVERY_S. What is broken closes the money lane, as at a start.
+
+    None: not due; or it needs a start first, or somebody who looks at what was broken.
+    """
+    with database.connected(time.monotonic() + VERIFY_S_MAX):
+        newest = models.Verification.objects.order_by("-finished_at", "-id").first()
+        last_due = datetime.now(UTC) - timedelta(seconds=VERIFY_EVERY_S)
+        if newest is None or newest.broken or newest.finished_at > last_due:
+            return None
+        return _verify(full=False)
 
 
 def wait_for_database(seconds: float) -> None:

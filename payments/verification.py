@@ -427,7 +427,10 @@ def _check_payments(cursor: Any, scope: Scope, checked: dict[str, int]) -> Itera
 
 # Also those whose transactions were under way when the last run began. They take seconds; the rest is for clocks that
 # differ.
-_LATEST: Final = "c.claimed_at >= (SELECT max(started_at) FROM payments_verification) - interval '10 minutes'"
+_LATEST: Final = """
+    c.claimed_at >= (SELECT v.started_at FROM payments_verification v ORDER BY v.finished_at DESC, v.id DESC LIMIT 1)
+                    - interval '2 minutes'
+"""
 _BY_ID: Final = "c.id > %(claims_after)s AND c.id <= %(claims_to)s"
 _CLAIMS: Final = """
     SELECT b.slug, c.event_id FROM payments_claim c JOIN payments_endpoint b ON b.id = c.endpoint_id

@@ -125,6 +125,7 @@ PAYMENTS_CONNECTION_PERMITS = {
     "staff": PAYMENTS_STAFF_PERMITS,
     "attempts": 1,
     "health": 1,
+    "verification": 1,
 }
 
 PAYMENTS_OUTBOX_ALLOW_HOSTS = _items("PAYMENTS_OUTBOX_ALLOW_HOSTS")
