@@ -37,7 +37,12 @@ class StaffSite(AdminSite):
 
         attempt = logins.Attempt.of(request)
         if wait_s := attempt.wait_s():
-            context = {**self.each_context(request), "title": _("Log in"), "minutes": ceil(wait_s / 60)}
+            context = {
+                **self.each_context(request),
+                "title": _("Log in"),
+                "minutes": ceil(wait_s / 60),
+                "is_nav_sidebar_enabled": False,
+            }
             headers = {"Retry-After": str(wait_s), "Cache-Control": "no-store"}
             return TemplateResponse(request, "admin/payments/braked.html", context, status=429, headers=headers)
         answer = super().login(request, extra_context)

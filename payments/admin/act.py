@@ -33,7 +33,12 @@ class ReasonForm(forms.Form):
 class AllocationForm(ReasonForm):
     """Whose money it is."""
 
-    account = forms.CharField(label=_("Payee's account"), max_length=255, help_text=_("Its code: merchant-1"))
+    account = forms.CharField(
+        label=_("Payee's account"),
+        max_length=255,
+        widget=forms.TextInput({"autofocus": True}),
+        help_text=_("Its code: merchant-1"),
+    )
     field_order = ("account", "reason")
 
 

@@ -122,6 +122,7 @@ ALL: Final[dict[str, Act]] = {
             offers=lambda payment: payment.payee_account_id is None and payment.currency is not None,
             do=allocations.allocate,
             form=AllocationForm,
+            foresee=allocations.foresee,
         ),
         Act(
             name="approve",

@@ -1,11 +1,13 @@
 """Giving money in suspense an owner, as staff do it: by one person, or by two where that is configured."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from django.utils.translation import gettext as _
 
-from payments import approvals, payees, staff
+from payments import approvals, ledger, payees, staff
+from payments.admin import amounts
 from payments.admin.act import Refused
 from payments.admin.retries import assert_money_is_served
 from payments.models import Account, Finding, Payment
@@ -32,6 +34,17 @@ def allocate(payments: Sequence[Payment], given: Mapping[str, Any], why: staff.W
     for payment in payments:
         payees.allocate([(payment.endpoint_id, payment.reference)], account=account, why=why)
     return _("Payments that now belong to %(account)s: %(count)d.") % told
+
+
+def foresee(payments: Sequence[Payment]) -> str:
+    """Return how much money would move, in each currency."""
+    sums: Counter[str] = Counter()
+    for _payment_id, (_code, currency), net in ledger.payee_nets([payment.pk for payment in payments]):
+        sums[currency] += net
+    moved = ", ".join(amounts.shown(net, currency) for currency, net in sorted(sums.items())) or "0"
+    if approvals.are_required():
+        return _("%(amounts)s will move once another person has approved it.") % {"amounts": moved}
+    return _("%(amounts)s will move.") % {"amounts": moved}
 
 
 def _require_payee(account: str, currencies: Iterable[str]) -> None:

@@ -54,7 +54,7 @@ MEANINGS: Final = {
         " close this with what you learned."
     ),
     "fee_differs": _("The gateway's statement and the ledger name different amounts of one fee."),
-    "missing_here": _("A line of the gateway's statement could not be booked; below stands why."),
+    "missing_here": _("A line of the gateway's statement could not be booked; its page says why."),
     "missing_there": _(
         "Booked here, but the gateway's statement has no line of it. Was the file whole? Then ask the gateway where the"
         " money is."

@@ -209,6 +209,20 @@ def test_allocated_money_moves_to_the_payee(waiting: Payment, operator: Client) 
     assert "the adapter is mended" in staff.text(operator, staff.page(waiting))
 
 
+def test_how_much_will_move_is_said_before(
+    waiting: Payment, deliver: Deliver, operator: Client, settings: Settings
+) -> None:
+    """In each currency, for all that was chosen."""
+    deliver("evt_3", payment="pay_3", amount=300, currency="IDR")
+    deliver("evt_4", payment="pay_4", amount=500, currency="JPY")
+
+    url = staff.act("allocate", *Payment.objects.order_by("pk"))
+
+    assert "If it is done now: IDR 10,00, JPY 500 will move." in staff.text(operator, url)
+    settings.PAYMENTS_ALLOCATION_SECOND_PERSON = True
+    assert "JPY 500 will move once another person has approved it." in staff.text(operator, url)
+
+
 @pytest.mark.parametrize("account", ["nobody", "receivable:demo", "suspense:demo", "", " "])
 def test_money_is_allocated_to_payees_only(waiting: Payment, operator: Client, account: str) -> None:
     """With an account in the payment's currency."""
