@@ -21,6 +21,7 @@ class Migration(migrations.Migration):
                 ("started_at", models.DateTimeField()),
                 ("moved_at", models.DateTimeField()),
             ],
+            options={"verbose_name_plural": "verification passes"},
         ),
         migrations.CreateModel(
             name="PassBalance",

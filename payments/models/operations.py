@@ -166,6 +166,9 @@ class VerificationPass(models.Model):
     started_at = models.DateTimeField()
     moved_at = models.DateTimeField()
 
+    class Meta:
+        verbose_name_plural = "verification passes"
+
     def __str__(self) -> str:
         return f"below {self.horizon}"
 

@@ -192,31 +192,30 @@ def test_claims_beyond_the_transfers_are_looked_at(ledger: None) -> None:
     assert kinds(report) == [("claim_without_evidence", "demo:evt_1"), ("claim_without_evidence", "demo:evt_6")]
 
 
-def age_newest() -> None:
-    newest = models.Verification.objects.latest("finished_at", "id")
-    newest.finished_at -= timedelta(seconds=recovery.VERIFY_EVERY_S)
-    newest.save()
+def let_a_minute_pass() -> None:
+    models.Verification.objects.update(finished_at=F("finished_at") - timedelta(seconds=recovery.VERIFY_EVERY_S))
 
 
 def test_service_verifies_what_is_new(ledger: None) -> None:
     """When the newest verification is a minute old, and only then; what is found broken closes the money lane."""
+    models.Verification.objects.all().delete()
     assert recovery.verify_if_due() is None  # a start comes first
     verification.verify(full=True)
     settle(capture("pay_new"))
     assert recovery.verify_if_due() is None
 
-    age_newest()
+    let_a_minute_pass()
     due = recovery.verify_if_due()
     assert due is not None
     assert (due.broken, due.is_full, due.checked["transfers"]) == ([], False, 1)
 
     settle(capture("pay_newer"))
     change_entry("demo:pay_newer:captured", +1)
-    age_newest()
+    let_a_minute_pass()
     due = recovery.verify_if_due()
     assert due is not None
     assert ("transfer_not_balanced", "demo:pay_newer:captured") in kinds(due)
     conf.read_copy()
     assert conf.why_closed()
-    age_newest()
+    let_a_minute_pass()
     assert recovery.verify_if_due() is None  # not again and again: somebody has to look

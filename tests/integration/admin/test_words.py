@@ -64,7 +64,16 @@ def _stored() -> set[str]:
     kinds = {*finding_page.MEANINGS, *_literals("Found", "Broken")}
     acts = _literals("record", "record_each", "_record")
     closed = {"broken invariant", "not recovered", "run manage.py recover"}
-    counts = {"lines", "matched", "booked", "ignored", "fees_booked", "fees_differing", "conversions_booked"}
+    counts = {
+        "lines",
+        "matched",
+        "booked",
+        "ignored",
+        "unusable",
+        "fees_booked",
+        "fees_differing",
+        "conversions_booked",
+    }
     kinds |= counts | set(REASONS.values())
     return {*cases, *map(str, FactKind), *transfers, *kinds, *acts, *closed, *Source.values, codes.SYSTEM, "healed"}
 
