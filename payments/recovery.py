@@ -84,7 +84,7 @@ def keep_verified() -> NoReturn:
 
 
 def verify_if_due() -> verification.Report | None:
-    """Verify what is new, unless somebody did within VERIFY_EVERY_S. What is broken closes the money lane, as at a start.
+    """Verify what is new, unless somebody did within VERIFY_EVERY_S. What is broken closes the money lane, as ever.
 
     None: not due; or it needs a start first, or somebody who looks at what was broken.
     """
