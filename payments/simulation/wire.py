@@ -40,12 +40,13 @@ class Target:
 
     @classmethod
     def of(cls, url: str, slug: str) -> "Target":
-        """Return the endpoint's target below the server's URL. Raises ValueError if that isn't http(s)://host[:port]."""
+        """Return the endpoint's target: its address, or below the server's. Raises ValueError for any other."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"{url!r} is not of the form http://host:port")
         secure = parts.scheme == "https"
-        line = f"POST {parts.path.rstrip('/')}/webhooks/{slug}/ HTTP/1.1"
+        above = parts.path.rstrip("/").removesuffix(f"/webhooks/{slug}")
+        line = f"POST {above}/webhooks/{slug}/ HTTP/1.1"
         head = f"{line}\r\nHost: {parts.netloc}\r\nContent-Type: application/json\r\n"
         return cls(parts.hostname, parts.port or (443 if secure else 80), secure, head)
 

@@ -335,6 +335,13 @@ def test_unusable_url_is_named(url: str) -> None:
         wire.Target.of(url, "demo")
 
 
+@pytest.mark.parametrize(
+    "url", ["http://shop", "http://shop/", "http://shop/webhooks/demo", "http://shop/webhooks/demo/"]
+)
+def test_url_may_be_the_servers_or_the_endpoints(url: str) -> None:
+    assert wire.Target.of(url, "demo").head.startswith("POST /webhooks/demo/ HTTP/1.1")
+
+
 # The command
 
 

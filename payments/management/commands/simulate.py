@@ -23,7 +23,9 @@ class Command(base.Command):
         parser.add_argument("--concurrency", type=_at_least_one, default=16, help="connections (%(default)s)")
         parser.add_argument("--duplicates", type=_part, default=0.1, help="part that comes twice (%(default)s)")
         parser.add_argument("--reorder", type=_part, default=0.05, help="part that comes late (%(default)s)")
-        parser.add_argument("--url", default=f"http://127.0.0.1:{settings.PORT}", help="the server (%(default)s)")
+        parser.add_argument(
+            "--url", default=f"http://127.0.0.1:{settings.PORT}", help="the server, or the endpoint (%(default)s)"
+        )
         parser.add_argument(
             "--accounts",
             type=_at_least_one,
