@@ -47,7 +47,8 @@ MEANINGS: Final = {
         "Somebody asked to allocate a payment. Another person approves it, or declines by closing this."
     ),
     "handler_failed": _(
-        "A handler of the application failed; its own work is undone, the money stands. After a fix, run `retry`."
+        "A handler of the application failed; its own work is undone, the money stands. After a fix, run"
+        " `retry --handlers`."
     ),
     "differs": _(
         "The gateway's statement and the ledger name different amounts of one fact. Ask the gateway which one is true;"
