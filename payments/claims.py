@@ -270,7 +270,8 @@ def record_failure(candidate: Candidate, *, note: str) -> int:
 _IS_NEEDED: Final = """
     (e.claim_id IS NULL OR EXISTS (
         SELECT FROM payments_finding f JOIN payments_endpoint p ON p.id = e.endpoint_id
-        WHERE f.kind = 'quarantined' AND f.closed_at IS NULL AND f.subject = p.slug || ':' || e.event_id))
+        WHERE f.kind IN ('quarantined', 'conflict') AND f.closed_at IS NULL
+          AND f.subject = p.slug || ':' || e.event_id))
 """
 _COUNT_BODIES: Final = f"""
     SELECT count(*) FILTER (WHERE NOT {_IS_NEEDED}), count(*) FILTER (WHERE {_IS_NEEDED})

@@ -186,9 +186,12 @@ class Relay:
             return
         delay_s = max(backoff_s(message.attempts + 1), min(tried.retry_after_s or 0.0, _backoff_max_s()))
         self._unrecorded.failed.append(Failure(message, tried.explanation, delay_s))
-        logger.warning(
-            "message_not_sent", extra={"key": message.key, "error": tried.error, "again_in_s": round(delay_s)}
-        )
+        if message.attempts + 1 >= settings.PAYMENTS_OUTBOX_TRIES_MAX:
+            logger.error("message_given_up", extra={"key": message.key, "error": tried.error})
+        else:
+            logger.warning(
+                "message_not_sent", extra={"key": message.key, "error": tried.error, "again_in_s": round(delay_s)}
+            )
 
     # One try, in a thread of its own
 

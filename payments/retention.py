@@ -1,7 +1,8 @@
 """How long bodies of events and messages, and the attempt log, are kept. All else stays for ever.
 
-What is still needed keeps its body, however old: an event that is quarantined, until somebody closes its finding, one
-that isn't claimed yet because we failed on it, and a message that isn't sent. Of the attempt log nothing is needed.
+What is still needed keeps its body, however old: an event that is quarantined or conflicts with another content, until
+somebody closes its finding, one that isn't claimed yet because we failed on it, and a message that isn't sent. Of the
+attempt log nothing is needed.
 
 After a crash: some chunks are done and the others are not; run it again. Deliveries, also of the very events that are
 pruned, are answered from their claims and need no body. A message's row is what makes its key known for ever: enqueued

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
@@ -61,7 +62,9 @@ def exposition() -> bytes:
 
 
 def _read() -> list[GaugeMetricFamily]:
-    backlogs = outbox.backlogs()
+    owed = outbox.backlogs()
+    silent = settings.PAYMENTS_OUTBOX.keys() - {one.destination for one in owed}
+    backlogs = [*owed, *(outbox.Backlog(name, 0, 0, None) for name in sorted(silent))]
     now = datetime.now(UTC)
     ages = [(one.destination, (now - one.oldest_at).total_seconds() if one.oldest_at else 0) for one in backlogs]
     return [

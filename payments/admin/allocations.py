@@ -6,7 +6,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from payments import approvals, ledger, payees, staff
+from payments import approvals, ledger, payees, postings, staff
 from payments.admin import amounts
 from payments.admin.act import Refused
 from payments.admin.retries import assert_money_is_served
@@ -39,12 +39,18 @@ def allocate(payments: Sequence[Payment], given: Mapping[str, Any], why: staff.W
 def foresee(payments: Sequence[Payment]) -> str:
     """Return how much money would move, in each currency."""
     sums: Counter[str] = Counter()
-    for _payment_id, (_code, currency), net in ledger.payee_nets([payment.pk for payment in payments]):
+    owners: set[str] = set()
+    for _payment_id, (code, currency), net in ledger.payee_nets([payment.pk for payment in payments]):
         sums[currency] += net
+        owners |= set() if postings.is_own_code(code) else {code}
     moved = ", ".join(amounts.shown(net, currency) for currency, net in sorted(sums.items())) or "0"
     if approvals.are_required():
-        return _("%(amounts)s will move once another person has approved it.") % {"amounts": moved}
-    return _("%(amounts)s will move.") % {"amounts": moved}
+        said = _("%(amounts)s will move once another person has approved it.") % {"amounts": moved}
+    else:
+        said = _("%(amounts)s will move.") % {"amounts": moved}
+    if owners:  # staff gave it to somebody before
+        said += " " + _("It is taken from %(owners)s.") % {"owners": ", ".join(sorted(owners))}
+    return said
 
 
 def _require_payee(account: str, currencies: Iterable[str]) -> None:

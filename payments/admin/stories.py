@@ -8,6 +8,7 @@ from typing import Any, Final
 from django.conf import settings
 from django.db.models import QuerySet
 
+from payments import outbox
 from payments.admin import timeline
 from payments.admin.timeline import Moment
 from payments.facts import escape
@@ -117,7 +118,7 @@ def _story(
 def _messages(transfers: Iterable[Transfer]) -> list[OutboxMessage]:
     # By their keys: there is no index by transfer, which every booked transfer would have to pay for.
     names = sorted(settings.PAYMENTS_OUTBOX)
-    keys = [f"{name}:{transfer.pk}" for transfer in transfers for name in names]
+    keys = [outbox.key_of(name, transfer.key) for transfer in transfers for name in names]
     return list(OutboxMessage.objects.filter(key__in=keys).defer("body").order_by("pk")) if keys else []
 
 

@@ -5,6 +5,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
+from payments import outbox
 from payments.admin import cells, rows
 from payments.admin.readonly import ReadOnlyAdmin
 from payments.admin.search import Column
@@ -50,7 +51,7 @@ class TransferAdmin(ReadOnlyAdmin):
         corrections = Correction.objects.filter(key=instance.key).select_related("claim").order_by("pk")
         reversals = Transfer.objects.filter(reverses=instance).select_related("claim").order_by("pk")
         # By their keys: there is no index by transfer.
-        keys = [f"{name}:{instance.pk}" for name in settings.PAYMENTS_OUTBOX]
+        keys = [outbox.key_of(name, instance.key) for name in settings.PAYMENTS_OUTBOX]
         messages = OutboxMessage.objects.filter(key__in=keys).order_by("pk")
         return [
             table(_("Entries"), entries.order_by("line"), rows.ENTRIES),

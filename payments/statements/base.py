@@ -109,6 +109,7 @@ class CsvStatement(Statement):
     """A format of comma-separated values with a header line, whose columns may stand in any order."""
 
     required: ClassVar[tuple[str, ...]]
+    optional: ClassVar[tuple[str, ...]] = ()
 
     @abc.abstractmethod
     def line(self, row: Row, number: int, endpoint: base.EndpointConfig) -> StatementLine:
@@ -138,11 +139,17 @@ class CsvStatement(Statement):
         return title
 
     def _names(self, titles: list[str], columns: Mapping[str, str]) -> list[str]:
-        given = {title.strip(): name for name, title in columns.items()}
-        names = [given.get(title.strip()) or self.column(title.strip()) for title in titles]
-        missing = [name for name in (*self.required, *columns) if name not in names]
-        if missing:
-            raise StatementUnreadable(f"the header has no column {', '.join(dict.fromkeys(missing))}")
+        given, titles = {title.strip(): name for name, title in columns.items()}, [title.strip() for title in titles]
+        known = (*self.required, *self.optional)
+        if unknown := [name for name in columns if name not in known]:
+            raise StatementUnreadable(f"no column of {self.name} is named {', '.join(unknown)}: {', '.join(known)} are")
+        if missing := [title for title in given if title not in titles]:
+            raise StatementUnreadable(f"the header has no column {', '.join(missing)}")
+        # What is mapped by hand stands in the mapped column alone, also where another one has the usual title.
+        usual = {title: self.column(title) for title in titles}
+        names = [given.get(title) or ("" if usual[title] in columns else usual[title]) for title in titles]
+        if missing := [name for name in self.required if name not in names]:
+            raise StatementUnreadable(f"the header has no column {', '.join(missing)}")
         twice = [name for name in self.required if names.count(name) > 1]
         if twice:
             raise StatementUnreadable(f"the header has two columns {', '.join(twice)}")

@@ -38,6 +38,7 @@ class Midtrans(CsvStatement):
     name = "midtrans"
     days_zone = _ZONE
     required = ("transaction_id", "order_id", "status", "amount", "occurred_at")
+    optional = ("currency", "fee", "net", "refund_id", "line_id")
 
     def column(self, title: str) -> str:
         name = re.sub(r"\W+", "_", title.lower()).strip("_")

@@ -39,6 +39,10 @@ class Stripe(CsvStatement):
         *("balance_transaction_id", "created_utc", "currency", "gross", "fee", "net", "reporting_category"),
         *("source_id", "charge_id", "payment_intent_id"),
     )
+    optional = (
+        *("automatic_payout_id", "customer_facing_currency", "customer_facing_amount"),
+        "payment_metadata[order_id]",
+    )
 
     def line(self, row: Row, number: int, endpoint: base.EndpointConfig) -> StatementLine:
         category = row["reporting_category"]

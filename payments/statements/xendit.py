@@ -35,6 +35,7 @@ class Xendit(CsvStatement):
         *("Status", "Type", "Currency", "Amount", "Net Amount", "Reference", "Transaction ID", "Invoice ID"),
         *("Product ID", "Timestamp - Created"),
     )
+    optional = ("Payment Date",)
 
     def line(self, row: Row, number: int, endpoint: base.EndpointConfig) -> StatementLine:
         status = row["Status"].strip().upper()

@@ -74,6 +74,17 @@ def test_quarantined_event_keeps_its_body_until_its_finding_is_closed(deliver: D
     assert with_body() == set()
 
 
+def test_contents_in_conflict_keep_their_bodies_until_the_finding_is_closed(deliver: Deliver) -> None:
+    """Somebody has to see both to find out which one is true."""
+    for amount in (1, 2):
+        data = {"payment": "pay_1", "account": "merchant-1", "amount": amount, "currency": "IDR"}
+        deliver("payment.captured", event_id="evt_1", **data)
+
+    assert run("prune_events", "--older-than", 0).data["kept"] == 2
+    models.Finding.objects.update(closed_at=F("opened_at"))
+    assert run("prune_events", "--older-than", 0).data["pruned"] == 2
+
+
 def test_event_that_we_failed_on_keeps_its_body(deliver: Deliver, monkeypatch: pytest.MonkeyPatch) -> None:
     """It isn't claimed yet: the body is all there is."""
 

@@ -619,6 +619,8 @@ def test_second_run_at_the_same_time_exits_2(reconcile: Reconcile, monkeypatch: 
         (("demo", "{file}", "--from", "yesterday"), "is not a day or a time"),
         (("demo", "{file}", "--from", "2026-12-01", "--to", "2026-12-01"), "--from is not before --to"),
         (("demo", "{file}", "--column", "amount"), "--column takes NAME=TITLE"),
+        (("demo", "{file}", "--column", "amount=Gros Amount"), "the header has no column Gros Amount"),
+        (("demo", "{file}", "--column", "amont=id"), "no column of plain is named amont: type, payment"),
     ],
 )
 def test_what_can_not_run_exits_2_and_says_why(

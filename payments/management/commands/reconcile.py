@@ -94,6 +94,8 @@ def _lines(report: Report) -> list[str]:
     lines = [f"{name.replace('_', ' '):<20} {count:>12,}" for name, count in counts.items()]
     if report.begin and report.end:
         lines.insert(0, f"from {report.begin.isoformat()} to before {report.end.isoformat()}")
+    else:
+        lines.insert(0, "no line says of which days this is, so nothing was looked for: --from and --to do")
     if report.is_resumed:
         lines.insert(0, "goes on with a run over this file that was killed")
     lines += [_finding(one["kind"], one["subject"], one["detail"]) for one in report.findings[:_LINES_SHOWN]]

@@ -34,15 +34,31 @@ class Command(base.Command):
         except (Unusable, money.UnusableAmount) as unusable:
             raise base.CouldNotRun(str(unusable)) from unusable
         except registrations.RegistrationDiffers as differs:
-            raise base.CouldNotRun(f"{options['reference']} is registered otherwise: {differs.known}") from differs
+            raise base.CouldNotRun(
+                f"{options['reference']} is registered otherwise: {_shown(differs.known)}"
+            ) from differs
         subject = f"{endpoint.books.slug}:{escape(reference)}"
         findings = models.Finding.objects.filter(kind__in=registrations.KINDS, subject=subject, closed_at=None)
         seen = [{"kind": one.kind, "subject": one.subject, "detail": one.detail} for one in findings.order_by("kind")]
         return base.Result(
             {"endpoint": endpoint.slug, "reference": reference, "account": wanted.account, "findings": seen},
-            [f"{reference} is {wanted.account}'s", *(f"FINDING {one['kind']} {one['detail']}" for one in seen)],
+            [
+                f"{reference} is {wanted.account}'s",
+                *_without_account(wanted),
+                *(f"FINDING {one['kind']} {one['detail']}" for one in seen),
+            ],
             has_findings=bool(seen),
         )
+
+
+def _shown(known: registrations.Registered) -> str:
+    return f"{known.account}'s, {money.format_major(known.amount, known.currency)} {known.currency}"
+
+
+def _without_account(wanted: registrations.Registered) -> list[str]:
+    if models.Account.objects.filter(code=wanted.account, currency=wanted.currency).exists():
+        return []
+    return [f"{wanted.account} has no account in {wanted.currency}: until it is opened, its money waits in suspense"]
 
 
 def _integer(text: str) -> int | None:

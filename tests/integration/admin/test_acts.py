@@ -219,6 +219,9 @@ def test_how_much_will_move_is_said_before(
     url = staff.act("allocate", *Payment.objects.order_by("pk"))
 
     assert "If it is done now: IDR 10,00, JPY 500 will move." in staff.text(operator, url)
+    operator.post(staff.act("allocate", waiting), GIVEN)
+    again = staff.text(operator, staff.act("allocate", waiting))
+    assert "If it is done now: IDR 7,00 will move. It is taken from merchant-1." in again
     settings.PAYMENTS_ALLOCATION_SECOND_PERSON = True
     assert "JPY 500 will move once another person has approved it." in staff.text(operator, url)
 
