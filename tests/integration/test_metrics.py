@@ -64,7 +64,7 @@ def test_deliveries_are_counted_by_endpoint_and_outcome(deliver: Deliver, scrape
     }
 
 
-def test_what_is_stored_is_read_when_asked(deliver: Deliver, scrape: Callable[[], Samples]) -> None:
+def test_what_is_stored_is_read_when_asked(deliver: Deliver, scrape: Callable[[], Samples], settings: Settings) -> None:
     """Suspense by currency, findings by kind, the outbox by destination, what statements told first by endpoint."""
     deliver("payment.captured", payment="pay_1", amount=500)
     deliver("payment.captured", payment="pay_2", amount=700, currency="KWD")
@@ -75,12 +75,15 @@ def test_what_is_stored_is_read_when_asked(deliver: Deliver, scrape: Callable[[]
         endpoint=models.Endpoint.objects.get(slug="demo"), file_digest="", counts={"booked": 3, "matched": 9}
     )
 
+    settings.PAYMENTS_OUTBOX = {"idle": {"url": "https://example.com/", "secrets": ()}}
+
     seen = scrape()
 
     stored = {key: value for key, value in seen.items() if key[0].startswith(STORED)}
     assert stored == {(STORED, "IDR"): 500, (STORED, "KWD"): 700}
     assert seen["payments_findings_open", "quarantined"] == 1
     assert seen["payments_outbox_waiting", "shop"] == 2
+    assert seen["payments_outbox_waiting", "idle"] == seen["payments_outbox_oldest_seconds", "idle"] == 0
     assert seen["payments_outbox_dead", "shop"] == 1
     assert 0 <= seen["payments_outbox_oldest_seconds", "shop"] < 60
     assert seen["payments_first_seen_by_statement", "demo"] == 3

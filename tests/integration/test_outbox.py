@@ -164,7 +164,7 @@ def test_named_destination_must_be_configured(shop: Settings) -> None:
 
 
 def test_booked_transfer_is_told(shop: Settings, deliver: Deliver, receiver: Receiver) -> None:
-    """One message for one transfer, with what CONTRACT promises in it; a re-delivery tells nothing."""
+    """One message for one transfer, known by its fact and not by its row; a re-delivery tells nothing."""
     for _ in range(2):
         deliver(
             "payment.captured", event_id="evt_1", payment="p", account="merchant-1", amount=700, reference="order-7"
@@ -187,6 +187,7 @@ def test_booked_transfer_is_told(shop: Settings, deliver: Deliver, receiver: Rec
     }
     row = models.OutboxMessage.objects.get()
     assert (row.key, row.state, row.attempts, row.last_error) == (request.id, "sent", 1, "")
+    assert row.key == outbox.key_of("shop", "demo:p:captured")
     assert row.sent_at is not None
     assert relay_once()[1]["sent"] == 0
 
@@ -285,8 +286,10 @@ def test_backoff_doubles_up_to_its_cap(shop: Settings) -> None:
         assert 0.95 * most < max(waits[failures]) <= most
 
 
-def test_message_is_dead_after_its_tries(enqueue: Enqueue, receiver: Receiver) -> None:
-    """The same id on each of them; then a finding, and no more tries."""
+def test_message_is_dead_after_its_tries(
+    enqueue: Enqueue, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The same id on each of them; then a finding, an error in the log, and no more tries."""
     receiver.behave = lambda request: Reply(500)
     row = enqueue("order-1")
     results = []
@@ -295,6 +298,8 @@ def test_message_is_dead_after_its_tries(enqueue: Enqueue, receiver: Receiver) -
         results.append(relay_once()[0])
 
     assert results == [0, 0, 1, 0]
+    said = [record.message for record in caplog.records if record.name == "payments.relay"]
+    assert said == ["message_not_sent", "message_not_sent", "message_given_up"]
     assert receiver.ids() == {"shop:app:order-1": 3}
     row.refresh_from_db()
     assert (row.state, row.attempts) == ("dead", 3)
