@@ -279,8 +279,8 @@ def require_kinds(wanted: Iterable[tuple[str, str, str]]) -> None:
     """Raise AccountDiffers unless each (code, currency) is open as that kind, and as nobody's own."""
     kinds = {(code, currency): kind for code, currency, kind in wanted}
     for account in models.Account.objects.filter(code__in={key[0] for key in kinds}):
-        wanted_kind = kinds.get((account.code, account.currency), account.kind)
-        if wanted_kind != account.kind or postings.is_own_code(account.code):
+        wanted_kind = kinds.get((account.code, account.currency))
+        if wanted_kind is not None and (wanted_kind != account.kind or postings.is_own_code(account.code)):
             raise AccountDiffers(account.code, account.currency, account.kind)
 
 
