@@ -11,7 +11,7 @@ from typing import Final
 
 from django.conf import settings
 
-from payments import gateways, models
+from payments import gateways, models, verification
 from payments.gateways import base
 
 COPY_AGE_MAX_S: Final = 10.0  # how late a change of an endpoint's row is seen
@@ -84,12 +84,11 @@ def read_copy() -> None:
 
 
 def _read_closed() -> str | None:
-    runs = models.Verification.objects.order_by("-finished_at", "-id")
-    broken = runs.values_list("broken", flat=True).first()
-    if broken is None:
+    newest = verification.newest()
+    if newest is None:
         return "not recovered: run manage.py recover"
-    if broken:
-        return "broken invariant: " + ", ".join(sorted({one["kind"] for one in broken}))
+    if newest.broken:
+        return "broken invariant: " + ", ".join(sorted({one["kind"] for one in newest.broken}))
     return None
 
 

@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-from payments import conf, database, models, verification
+from payments import conf, database, verification
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ def verify_if_due() -> verification.Report | None:
     None: not due; or it needs a start first, or somebody who looks at what was broken.
     """
     with database.connected(time.monotonic() + VERIFY_S_MAX):
-        newest = models.Verification.objects.order_by("-finished_at", "-id").first()
+        newest = verification.newest()
         last_due = datetime.now(UTC) - timedelta(seconds=VERIFY_EVERY_S)
         if newest is None or newest.broken or newest.finished_at > last_due:
             return None

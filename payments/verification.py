@@ -66,6 +66,11 @@ def verify(*, full: bool, progress: Callable[[str, int], None] = lambda what, do
     return run.report
 
 
+def newest() -> models.Verification | None:
+    """Return the latest verification that is over; None before the first start."""
+    return models.Verification.objects.order_by("-finished_at", "-id").first()
+
+
 def find_broken(cursor: Any) -> list[Broken]:
     """Return the invariants that don't hold, looking at everything in the caller's snapshot."""
     scope = Scope(since=0, until=0, is_last=True, claims=(0, ID_MAX))
@@ -110,28 +115,28 @@ class _Run:
         with _snapshot() as cursor:
             cursor.execute(_ENDED_BELOW)
             (now,) = cursor.fetchone()
-            newest = models.Verification.objects.order_by("-finished_at", "-id").first()
+            latest = newest()
             # What was broken in the part already verified would not be seen again by looking only at what is new. And a
             # cluster restored from a dump counts its transactions anew.
-            if self.full or newest is None or newest.broken or newest.horizon > now:
+            if self.full or latest is None or latest.broken or latest.horizon > now:
                 is_done = self._verify_from_the_beginning(cursor, now)
             else:
-                is_done = self._verify_since(cursor, newest, now)
+                is_done = self._verify_since(cursor, latest, now)
             failpoints.hit("verify_moved")
         failpoints.hit("verify_chunk")
         return is_done
 
-    def _verify_since(self, cursor: Any, newest: models.Verification, now: int) -> bool:
-        end = _end_of_chunk(cursor, newest.horizon, now)
-        scope = Scope(newest.horizon, end or now, is_last=end is None, sums="payments_verifiedbalance")
+    def _verify_since(self, cursor: Any, latest: models.Verification, now: int) -> bool:
+        end = _end_of_chunk(cursor, latest.horizon, now)
+        scope = Scope(latest.horizon, end or now, is_last=end is None, sums="payments_verifiedbalance")
         self.report.broken = _check(cursor, scope, self.report.checked)
         if not self.report.broken:
             _move(cursor, scope)
         if self.report.broken or scope.is_last:
             self._record(scope.until)
             return True
-        newest.horizon = scope.until
-        newest.save(update_fields=["horizon"])
+        latest.horizon = scope.until
+        latest.save(update_fields=["horizon"])
         return False
 
     def _verify_from_the_beginning(self, cursor: Any, now: int) -> bool:

@@ -4,8 +4,6 @@ A webhook's reply is the same every time: no header may follow the caller's lang
 be cheap: sessions, languages, users and messages cost a delivery as much as verifying it does.
 """
 
-from typing import Any
-
 from django.contrib.auth.middleware import AuthenticationMiddleware
 from django.contrib.messages.middleware import MessageMiddleware
 from django.contrib.sessions.middleware import SessionMiddleware
@@ -14,21 +12,7 @@ from django.http.response import HttpResponseBase
 from django.middleware.locale import LocaleMiddleware
 from django.utils import translation
 
-
-class StaffOnly:
-    """Lets all requests but those of staff pass by the middleware it is mixed into."""
-
-    get_response: Any
-
-    def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        if not request.path_info.startswith("/admin/"):
-            response: HttpResponseBase = self.get_response(request)
-            return response
-        return self.answer_staff(request)
-
-    def answer_staff(self, request: HttpRequest) -> HttpResponseBase:
-        response: HttpResponseBase = super().__call__(request)  # type: ignore[misc]
-        return response
+from payments.admin.middleware import StaffOnly
 
 
 class StaffSessionMiddleware(StaffOnly, SessionMiddleware):

@@ -10,7 +10,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
-from payments import conf
+from payments import conf, verification
 from payments.admin import amounts, cells, codes, figures, finding_page, gauges, hours_drawn, period, rows
 from payments.admin.figures import Count, Hours
 from payments.admin.tables import Section, table
@@ -164,7 +164,7 @@ def _age(age: timedelta) -> str:
 
 
 def _of_verification() -> Tile:
-    newest = Verification.objects.order_by("-finished_at", "-id").first()
+    newest = verification.newest()
     url = cells.list_url(Verification, period="all")
     if newest is None:
         return Tile(_("Ledger verified"), _("Never"), url, is_bad=True)

@@ -3,13 +3,12 @@
 Text from outside is escaped wherever it is shown. This is the second wall: were it ever not, nothing of it would run.
 """
 
-from collections.abc import Callable
 from typing import Final
 
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
-from payments.admin.middleware import PREFIX
+from payments.admin.middleware import StaffOnly
 
 # No script, style, picture or form from elsewhere, nor any that stands inside the page itself.
 POLICY: Final = "; ".join(
@@ -31,15 +30,11 @@ HEADERS: Final = {
 }
 
 
-class StaffHeaders:
+class StaffHeaders(StaffOnly):
     """Adds them to every answer to staff; webhooks pass through untouched."""
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        response = self.get_response(request)
-        if request.path_info.startswith(PREFIX):
-            for name, value in HEADERS.items():
-                response.headers[name] = value
+    def answer_staff(self, request: HttpRequest) -> HttpResponseBase:
+        response = self.pass_on(request)
+        for name, value in HEADERS.items():
+            response.headers[name] = value
         return response

@@ -5,13 +5,13 @@ The statement_timeout that every session has bounds a page's queries; who runs i
 """
 
 import time
-from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 from django.conf import settings
 from django.db import OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
+from django.utils.deprecation import MiddlewareMixin
 from django.utils.translation import gettext as _
 
 from payments import database, limits
@@ -20,20 +20,29 @@ PREFIX: Final = "/admin/"
 RETRY_AFTER_S: Final = 5  # how long a failed-over or restarted database usually needs
 
 
-class StaffLimit:
-    """Serves each request of staff under the limit "staff"; everything else passes through at no cost."""
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
-        self.get_response = get_response
+class StaffOnly(MiddlewareMixin):
+    """Lets all requests but those of staff pass by, at no cost. To be derived from, or mixed into one of Django's."""
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        if not request.path_info.startswith(PREFIX):
-            return self.get_response(request)
+        return self.answer_staff(request) if request.path_info.startswith(PREFIX) else self.pass_on(request)
+
+    def answer_staff(self, request: HttpRequest) -> HttpResponseBase:
+        return cast(HttpResponseBase, super().__call__(request))
+
+    def pass_on(self, request: HttpRequest) -> HttpResponseBase:
+        # Nothing here is served asynchronously.
+        return cast(HttpResponseBase, self.get_response(request))
+
+
+class StaffLimit(StaffOnly):
+    """Serves each request of staff under the limit "staff"."""
+
+    def answer_staff(self, request: HttpRequest) -> HttpResponseBase:
         deadline = time.monotonic() + settings.PAYMENTS_DEADLINE_MS / 1000
         try:
             # On leaving, the connection goes back before the permit that stands for it.
             with limits.get("staff"), database.connected(deadline):
-                return self.get_response(request)
+                return self.pass_on(request)
         except limits.Saturated as saturated:
             return _come_back(saturated.retry_after_s, _("Too many people are looking at these pages now."))
         except OperationalError:

@@ -111,11 +111,11 @@ def _story(
         entries=list(entries.order_by("transfer_id", "line")) if booked else [],
         sightings=_first(sightings.select_related("transfer", "claim").defer("claim__reply_body")),
         corrections=_first(corrections.select_related("claim").defer("claim__reply_body")),
-        messages=_messages(booked),
+        messages=messages_of(booked),
     )
 
 
-def _messages(transfers: Iterable[Transfer]) -> list[OutboxMessage]:
+def messages_of(transfers: Iterable[Transfer]) -> list[OutboxMessage]:
     # By their keys: there is no index by transfer, which every booked transfer would have to pay for.
     names = sorted(settings.PAYMENTS_OUTBOX)
     keys = [outbox.key_of(name, transfer.key) for transfer in transfers for name in names]

@@ -1,16 +1,14 @@
 """The ledger's history: transfers, their entries, and who told them again."""
 
-from django.conf import settings
 from django.contrib import admin
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from payments import outbox
-from payments.admin import cells, rows
+from payments.admin import cells, rows, stories
 from payments.admin.readonly import ReadOnlyAdmin
 from payments.admin.search import Column
 from payments.admin.tables import Section, table
-from payments.models import Correction, Entry, Event, Finding, OutboxMessage, Sighting, Transfer
+from payments.models import Correction, Entry, Event, Finding, Sighting, Transfer
 
 
 @admin.register(Transfer)
@@ -50,9 +48,6 @@ class TransferAdmin(ReadOnlyAdmin):
         again = Sighting.objects.filter(transfer=instance).select_related("claim").order_by("pk")
         corrections = Correction.objects.filter(key=instance.key).select_related("claim").order_by("pk")
         reversals = Transfer.objects.filter(reverses=instance).select_related("claim").order_by("pk")
-        # By their keys: there is no index by transfer.
-        keys = [outbox.key_of(name, instance.key) for name in settings.PAYMENTS_OUTBOX]
-        messages = OutboxMessage.objects.filter(key__in=keys).order_by("pk")
         return [
             table(_("Entries"), entries.order_by("line"), rows.ENTRIES),
             table(
@@ -64,7 +59,7 @@ class TransferAdmin(ReadOnlyAdmin):
             table(_("Told again by"), again, rows.SIGHTINGS, empty=_("Nobody.")),
             table(_("Corrected by"), corrections, rows.CORRECTIONS, empty=_("Nothing.")),
             table(_("Reversed by"), reversals, rows.TRANSFERS, empty=_("Nothing.")),
-            table(_("Messages to the outside"), messages, rows.MESSAGES),
+            table(_("Messages to the outside"), stories.messages_of([instance]), rows.MESSAGES),
             table(_("Findings"), Finding.objects.filter(subject=instance.key).order_by("pk"), rows.FINDINGS),
         ]
 

@@ -1,7 +1,6 @@
 """The reader's time zone: chosen on a page, kept in a cookie, used for every time that is shown; UTC stands beside."""
 
 import zoneinfo
-from collections.abc import Callable
 from functools import cache
 from typing import Final
 
@@ -9,7 +8,7 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.utils import timezone
 
-from payments.admin.middleware import PREFIX
+from payments.admin.middleware import StaffOnly
 
 COOKIE: Final = "zone"
 UTC: Final = "UTC"
@@ -30,14 +29,9 @@ def chosen(request: HttpRequest) -> str:
     return name if name in names() else UTC
 
 
-class StaffZone:
+class StaffZone(StaffOnly):
     """Shows staff all times in their zone."""
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        if not request.path_info.startswith(PREFIX):
-            return self.get_response(request)
+    def answer_staff(self, request: HttpRequest) -> HttpResponseBase:
         with timezone.override(zoneinfo.ZoneInfo(name) if (name := chosen(request)) != UTC else None):
-            return self.get_response(request)
+            return self.pass_on(request)

@@ -13,7 +13,5 @@ class Command(pruning.Prune):
 
     def prune(self, **options: Any) -> tuple[dict[str, Any], str]:
         result = retention.prune_outbox(**options)
-        return (
-            result.as_json(),
-            f"{result.pruned:,} bodies forgotten, {result.kept:,} kept because they aren't sent yet",
-        )
+        line = f"{result.pruned:,} bodies forgotten, {result.kept:,} kept because they aren't sent yet"
+        return result.as_json(), line
